@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Files on POSIX. Short reads and writes and EINTR are handled here and nowhere else.
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+namespace segue {
+namespace {
+
+// A descriptor that closes itself.
+class Descriptor {
+ public:
+  Descriptor(const std::string& path, int flags, int mode = 0)
+      : value_(::open(path.c_str(), flags | O_CLOEXEC, mode)) {}
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return value_; }
+  int release() { return std::exchange(value_, -1); }
+
+ private:
+  int value_;
+};
+
+Status ReadExactly(int descriptor, const std::string& path, std::uint64_t offset,
+                   MutableByteSpan target) {
+  while (!target.empty()) {
+    const ssize_t got = ::pread(descriptor, target.data(), target.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoStatus("read", path);
+    if (got == 0) {
+      return Corruption("'" + path + "' ends " + std::to_string(target.size()) +
+                        " bytes before the expected end");
+    }
+    target = target.subspan(static_cast<std::size_t>(got));
+    offset += static_cast<std::uint64_t>(got);
+  }
+  return {};
+}
+
+Result<std::uint64_t> RegularFileSize(int descriptor, const std::string& path) {
+  struct stat info{};
+  if (::fstat(descriptor, &info) != 0) return ErrnoStatus("examine", path);
+  if (!S_ISREG(info.st_mode)) return InvalidArgument("'" + path + "' is not a regular file");
+  return static_cast<std::uint64_t>(info.st_size);
+}
+
+}  // namespace
+
+Status ErrnoStatus(std::string_view action, std::string_view path) {
+  const int error = errno;
+  std::string message = "cannot " + std::string(action) + " '" + std::string(path) +
+                        "': " + std::strerror(error);
+  if (error == ENOENT || error == ENOTDIR) return NotFound(std::move(message));
+  if (error == ENOSPC || error == EDQUOT || error == ENOMEM || error == EMFILE) {
+    return ResourceExhausted(std::move(message));
+  }
+  if (error == EACCES || error == EPERM || error == EROFS || error == EISDIR ||
+      error == ENAMETOOLONG || error == ELOOP) {
+    return InvalidArgument(std::move(message));
+  }
+  return Unavailable(std::move(message));
+}
+
+Result<MappedFile> MappedFile::Open(const std::string& path, Mode mode) {
+  const bool writable = mode == Mode::kReadWrite;
+  Descriptor file(path, writable ? O_RDWR : O_RDONLY);
+  if (file.get() < 0) return ErrnoStatus("open", path);
+  SEGUE_ASSIGN_OR_RETURN(const std::uint64_t size, RegularFileSize(file.get(), path));
+  MappedFile mapped;
+  mapped.path_ = path;
+  mapped.writable_ = writable;
+  mapped.size_ = size;
+  if (size == 0) return mapped;
+  const int protection = PROT_READ | (writable ? PROT_WRITE : 0);
+  void* data = ::mmap(nullptr, size, protection, MAP_SHARED, file.get(), 0);
+  if (data == MAP_FAILED) return ErrnoStatus("map", path);
+  mapped.data_ = static_cast<std::byte*>(data);
+  return mapped;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(data_, size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept { *this = std::move(other); }
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(writable_, other.writable_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+Status MappedFile::Sync() {
+  if (data_ != nullptr && ::msync(data_, size_, MS_SYNC) != 0) return ErrnoStatus("sync", path_);
+  return {};
+}
+
+Result<OutputFile> OutputFile::Create(const std::string& path) {
+  Descriptor file(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  if (file.get() < 0) return ErrnoStatus("create", path);
+  OutputFile output;
+  output.descriptor_ = file.release();
+  output.path_ = path;
+  return output;
+}
+
+OutputFile::~OutputFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept { *this = std::move(other); }
+
+OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(offset_, other.offset_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+Status OutputFile::Append(ByteSpan bytes) {
+  SEGUE_RETURN_IF_ERROR(WriteAt(offset_, bytes));
+  offset_ += bytes.size();
+  return {};
+}
+
+Status OutputFile::WriteAt(std::uint64_t offset, ByteSpan bytes) {
+  while (!bytes.empty()) {
+    const ssize_t wrote =
+        ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) return ErrnoStatus("write", path_);
+    bytes = bytes.subspan(static_cast<std::size_t>(wrote));
+    offset += static_cast<std::uint64_t>(wrote);
+  }
+  return {};
+}
+
+Status OutputFile::Sync() {
+  if (::fsync(descriptor_) != 0) return ErrnoStatus("sync", path_);
+  return {};
+}
+
+Status OutputFile::Close() {
+  if (::close(std::exchange(descriptor_, -1)) != 0) return ErrnoStatus("close", path_);
+  return {};
+}
+
+Result<ByteVector> ReadFile(const std::string& path, std::uint64_t size_max) {
+  Descriptor file(path, O_RDONLY);
+  if (file.get() < 0) return ErrnoStatus("open", path);
+  SEGUE_ASSIGN_OR_RETURN(const std::uint64_t size, RegularFileSize(file.get(), path));
+  if (size > size_max) {
+    return ResourceExhausted("'" + path + "' has " + std::to_string(size) +
+                             " bytes, the limit is " + std::to_string(size_max));
+  }
+  ByteVector bytes(size);
+  SEGUE_RETURN_IF_ERROR(ReadExactly(file.get(), path, 0, bytes));
+  return bytes;
+}
+
+Result<ByteVector> ReadFileRange(const std::string& path, std::uint64_t offset,
+                                 std::uint64_t size) {
+  Descriptor file(path, O_RDONLY);
+  if (file.get() < 0) return ErrnoStatus("open", path);
+  SEGUE_ASSIGN_OR_RETURN(const std::uint64_t file_size, RegularFileSize(file.get(), path));
+  if (offset > file_size || size > file_size - offset) {
+    return Corruption("'" + path + "' has " + std::to_string(file_size) + " bytes, bytes " +
+                      std::to_string(offset) + " to " + std::to_string(offset + size) +
+                      " were asked for");
+  }
+  ByteVector bytes(size);
+  SEGUE_RETURN_IF_ERROR(ReadExactly(file.get(), path, offset, bytes));
+  return bytes;
+}
+
+Status WriteFileAtomic(const std::string& path, ByteSpan bytes) {
+  const std::string temporary = path + ".tmp." + std::to_string(::getpid());
+  SEGUE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(temporary));
+  SEGUE_RETURN_IF_ERROR(file.Append(bytes));
+  SEGUE_RETURN_IF_ERROR(file.Sync());
+  SEGUE_RETURN_IF_ERROR(file.Close());
+  SEGUE_RETURN_IF_ERROR(RenameFile(temporary, path));
+  return SyncDirectory(DirectoryOf(path));
+}
+
+Status SyncDirectory(const std::string& directory) {
+  Descriptor handle(directory, O_RDONLY | O_DIRECTORY);
+  if (handle.get() < 0) return ErrnoStatus("open directory", directory);
+  // Some network file systems refuse fsync on directories; there the rename itself is durable.
+  if (::fsync(handle.get()) != 0 && errno != EINVAL && errno != ENOTSUP) {
+    return ErrnoStatus("sync directory", directory);
+  }
+  return {};
+}
+
+Status SyncFile(const std::string& path) {
+  Descriptor file(path, O_RDONLY);
+  if (file.get() < 0) return ErrnoStatus("open", path);
+  if (::fsync(file.get()) != 0) return ErrnoStatus("sync", path);
+  return {};
+}
+
+Result<std::vector<std::string>> ListDirectory(const std::string& directory) {
+  std::error_code error;
+  std::vector<std::string> names;
+  std::filesystem::directory_iterator iterator(directory, error);
+  for (; !error && iterator != std::filesystem::directory_iterator(); iterator.increment(error)) {
+    names.push_back(iterator->path().filename().string());
+  }
+  if (error) {
+    errno = error.value();
+    return ErrnoStatus("list directory", directory);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Status MakeDirectories(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (!error) return {};
+  errno = error.value();
+  return ErrnoStatus("create directory", directory);
+}
+
+Status RemoveFile(const std::string& path) {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return ErrnoStatus("remove", path);
+  return {};
+}
+
+Status RemoveTree(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::remove_all(directory, error);
+  if (!error) return {};
+  errno = error.value();
+  return ErrnoStatus("remove directory", directory);
+}
+
+Status RenameFile(const std::string& source, const std::string& target) {
+  if (::rename(source.c_str(), target.c_str()) != 0) return ErrnoStatus("rename to", target);
+  return {};
+}
+
+bool FileExists(const std::string& path) {
+  struct stat info{};
+  return ::lstat(path.c_str(), &info) == 0;
+}
+
+Result<std::uint64_t> FileSize(const std::string& path) {
+  struct stat info{};
+  if (::stat(path.c_str(), &info) != 0) return ErrnoStatus("examine", path);
+  return static_cast<std::uint64_t>(info.st_size);
+}
+
+std::string JoinPath(std::string_view directory, std::string_view name) {
+  if (directory.empty() || directory.back() == '/') {
+    return std::string(directory) + std::string(name);
+  }
+  return std::string(directory) + "/" + std::string(name);
+}
+
+std::string DirectoryOf(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace segue

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every maximum has its name here, with the reason for its value. Numbers from outside are compared
+// with these before anything is allocated; docs/format.md repeats those that bind other writers.
+#pragma once
+
+#include <cstdint>
+
+namespace segue::limits {
+
+// Safetensors header, as the reference reader allows.
+inline constexpr std::uint64_t kSafetensorsHeaderSizeMax = 100'000'000;
+// Index and other JSON files that we read whole (a 150,000-tensor index is about 20 MB).
+inline constexpr std::uint64_t kIndexSizeMax = 256ull << 20;
+// Manifests are a few kilobytes; a large one is a lie.
+inline constexpr std::uint64_t kManifestSizeMax = 1ull << 20;
+inline constexpr std::uint64_t kPlanSizeMax = 256ull << 20;
+inline constexpr std::uint64_t kLayoutSizeMax = 1ull << 30;
+
+inline constexpr std::uint64_t kTensorCountMax = 4'000'000;
+inline constexpr std::uint64_t kTensorNameSizeMax = 4096;
+inline constexpr std::uint64_t kTensorRankMax = 32;
+inline constexpr std::uint64_t kTensorSizeMax = 1ull << 46;
+inline constexpr std::uint64_t kShardCountMax = 100'000;
+inline constexpr std::uint64_t kShardNameSizeMax = 255;
+
+// Powers of two. Below 4 KiB a digest block would not fit, above 16 MiB the codecs' buffers grow.
+inline constexpr std::uint64_t kChunkSizeMin = 4096;
+inline constexpr std::uint64_t kChunkSizeDefault = 1ull << 20;
+inline constexpr std::uint64_t kChunkSizeMax = 16ull << 20;
+inline constexpr std::uint64_t kChunkCountMax = 1ull << 32;
+
+// Owners (trainer ranks) of one version.
+inline constexpr std::uint64_t kOwnerCountMax = 65'536;
+inline constexpr std::uint64_t kLineageNameSizeMax = 128;
+// Versions are decimal numbers of up to 10 digits, so that names sort.
+inline constexpr std::uint64_t kVersionMax = 9'999'999'999;
+// Steps that one combined apply may join.
+inline constexpr std::uint64_t kChainLengthMax = 100'000;
+
+// Outer Zstd frames: the window that an encoder may use and a decoder must allow, as a power of 2.
+inline constexpr int kZstdWindowLogMax = 23;
+inline constexpr unsigned kThreadCountMax = 1024;
+
+}  // namespace segue::limits
