@@ -70,6 +70,13 @@ inline constexpr std::uint64_t DivideUp(std::uint64_t value, std::uint64_t divis
   return value / divisor + (value % divisor != 0);
 }
 
+// floor(a * b / divisor) without overflow in between; the result must fit.
+inline constexpr std::uint64_t MultiplyDivide(std::uint64_t a, std::uint64_t b,
+                                              std::uint64_t divisor) {
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<std::uint64_t>(Wide{a} * b / divisor);
+}
+
 // Reads a format front to back. Every read either succeeds or leaves ok() false for good, so a
 // parser may read a whole record and test once.
 class ByteReader {

@@ -2,8 +2,9 @@
 //
 // Linear digest: 128 bits over the bytes of a model, as two independent lanes modulo 2^64. It is
 // linear in the values, so digests of parts add up, and the difference between two versions follows
-// from the changed positions alone. It guards against faults, not forgery. docs/format.md, "Digest",
-// is normative; the functions here are the specification in code, device/host has the fast ones.
+// from the changed positions alone. It guards against faults, not forgery. docs/format.md,
+// "Digest", is normative; the functions here are the specification in code, device/host has the
+// fast ones.
 //
 // A tensor's bytes are read as little-endian 32-bit words (zero-padded at the end), 1024 words to a
 // block. A word's key is word_key[lane][index in block] * block_key(lane, tensor, block).

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -17,11 +18,11 @@
 namespace segue {
 namespace {
 
-// A descriptor that closes itself.
+// A descriptor that closes itself. O_NONBLOCK: opening a pipe by mistake fails later, never waits.
 class Descriptor {
  public:
-  Descriptor(const std::string& path, int flags, int mode = 0)
-      : value_(::open(path.c_str(), flags | O_CLOEXEC, mode)) {}
+  Descriptor(const std::string& path, int flags, mode_t mode = 0)
+      : value_(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, mode)) {}
   ~Descriptor() {
     if (value_ >= 0) ::close(value_);
   }
@@ -37,7 +38,8 @@ class Descriptor {
 Status ReadExactly(int descriptor, const std::string& path, std::uint64_t offset,
                    MutableByteSpan target) {
   while (!target.empty()) {
-    const ssize_t got = ::pread(descriptor, target.data(), target.size(), static_cast<off_t>(offset));
+    const ssize_t got =
+        ::pread(descriptor, target.data(), target.size(), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return ErrnoStatus("read", path);
     if (got == 0) {
@@ -51,7 +53,7 @@ Status ReadExactly(int descriptor, const std::string& path, std::uint64_t offset
 }
 
 Result<std::uint64_t> RegularFileSize(int descriptor, const std::string& path) {
-  struct stat info{};
+  struct stat info {};
   if (::fstat(descriptor, &info) != 0) return ErrnoStatus("examine", path);
   if (!S_ISREG(info.st_mode)) return InvalidArgument("'" + path + "' is not a regular file");
   return static_cast<std::uint64_t>(info.st_size);
@@ -61,8 +63,8 @@ Result<std::uint64_t> RegularFileSize(int descriptor, const std::string& path) {
 
 Status ErrnoStatus(std::string_view action, std::string_view path) {
   const int error = errno;
-  std::string message = "cannot " + std::string(action) + " '" + std::string(path) +
-                        "': " + std::strerror(error);
+  std::string message =
+      "cannot " + std::string(action) + " '" + std::string(path) + "': " + std::strerror(error);
   if (error == ENOENT || error == ENOTDIR) return NotFound(std::move(message));
   if (error == ENOSPC || error == EDQUOT || error == ENOMEM || error == EMFILE) {
     return ResourceExhausted(std::move(message));
@@ -179,8 +181,8 @@ Result<ByteVector> ReadFileRange(const std::string& path, std::uint64_t offset,
   if (file.get() < 0) return ErrnoStatus("open", path);
   SEGUE_ASSIGN_OR_RETURN(const std::uint64_t file_size, RegularFileSize(file.get(), path));
   if (offset > file_size || size > file_size - offset) {
-    return Corruption("'" + path + "' has " + std::to_string(file_size) + " bytes, bytes " +
-                      std::to_string(offset) + " to " + std::to_string(offset + size) +
+    return Corruption("'" + path + "' has " + std::to_string(file_size) + " bytes, " +
+                      std::to_string(size) + " from offset " + std::to_string(offset) +
                       " were asked for");
   }
   ByteVector bytes(size);
@@ -189,12 +191,21 @@ Result<ByteVector> ReadFileRange(const std::string& path, std::uint64_t offset,
 }
 
 Status WriteFileAtomic(const std::string& path, ByteSpan bytes) {
-  const std::string temporary = path + ".tmp." + std::to_string(::getpid());
-  SEGUE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(temporary));
-  SEGUE_RETURN_IF_ERROR(file.Append(bytes));
-  SEGUE_RETURN_IF_ERROR(file.Sync());
-  SEGUE_RETURN_IF_ERROR(file.Close());
-  SEGUE_RETURN_IF_ERROR(RenameFile(temporary, path));
+  // Threads of one process may write the same path.
+  static std::atomic<unsigned> writes{0};
+  const std::string temporary =
+      path + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(writes++);
+  const auto write = [&]() -> Status {
+    SEGUE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(temporary));
+    SEGUE_RETURN_IF_ERROR(file.Append(bytes));
+    SEGUE_RETURN_IF_ERROR(file.Sync());
+    SEGUE_RETURN_IF_ERROR(file.Close());
+    return RenameFile(temporary, path);
+  };
+  if (Status status = write(); !status.ok()) {
+    ::unlink(temporary.c_str());
+    return status;
+  }
   return SyncDirectory(DirectoryOf(path));
 }
 
@@ -257,12 +268,12 @@ Status RenameFile(const std::string& source, const std::string& target) {
 }
 
 bool FileExists(const std::string& path) {
-  struct stat info{};
+  struct stat info {};
   return ::lstat(path.c_str(), &info) == 0;
 }
 
 Result<std::uint64_t> FileSize(const std::string& path) {
-  struct stat info{};
+  struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return ErrnoStatus("examine", path);
   return static_cast<std::uint64_t>(info.st_size);
 }

@@ -30,7 +30,9 @@ class MappedFile {
 
   ByteSpan bytes() const { return {data_, size_}; }
   // Empty unless opened with kReadWrite.
-  MutableByteSpan mutable_bytes() { return writable_ ? MutableByteSpan{data_, size_} : MutableByteSpan{}; }
+  MutableByteSpan mutable_bytes() {
+    return writable_ ? MutableByteSpan{data_, size_} : MutableByteSpan{};
+  }
   // Writes changed pages to the disk and waits.
   Status Sync();
 

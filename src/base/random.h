@@ -10,6 +10,8 @@
 
 namespace segue {
 
+__extension__ using Uint128 = unsigned __int128;  // No ISO name; g++ and clang both have it.
+
 inline constexpr std::uint64_t Mix64(std::uint64_t value) {
   value += 0x9e3779b97f4a7c15ull;
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -27,7 +29,7 @@ class Random {
   }
   // Uniform in [0, bound); bound must not be 0.
   std::uint64_t Below(std::uint64_t bound) {
-    return static_cast<std::uint64_t>((static_cast<unsigned __int128>(Next()) * bound) >> 64);
+    return static_cast<std::uint64_t>((static_cast<Uint128>(Next()) * bound) >> 64);
   }
   // Uniform in [0, 1).
   double Uniform() { return static_cast<double>(Next() >> 11) * 0x1.0p-53; }

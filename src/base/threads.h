@@ -44,7 +44,8 @@ Status ParallelFor(std::size_t count, unsigned thread_count, Job&& job) {
     }
   };
   const std::size_t wanted = ThreadCount(thread_count);
-  const auto extra = static_cast<unsigned>(count < wanted ? (count == 0 ? 0 : count - 1) : wanted - 1);
+  const auto extra =
+      static_cast<unsigned>(count < wanted ? (count == 0 ? 0 : count - 1) : wanted - 1);
   std::vector<std::jthread> threads;
   threads.reserve(extra);
   for (unsigned thread = 1; thread <= extra; ++thread) threads.emplace_back(work, thread);

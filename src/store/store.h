@@ -63,8 +63,8 @@ class Store {
 // yet when `create` is set; otherwise NotFound.
 Result<std::unique_ptr<Store>> OpenStore(const std::string& url, bool create);
 
-// Object names: 1 to 512 bytes of parts joined by '/'; a part is 1 to 255 of [A-Za-z0-9._-], does not
-// begin with '.', and so can never leave the store (case B5). InvalidArgument otherwise.
+// Object names: 1 to 512 bytes of parts joined by '/'; a part is 1 to 255 of [A-Za-z0-9._-], does
+// not begin with '.', and so can never leave the store (case B5). InvalidArgument otherwise.
 Status CheckObjectName(std::string_view name);
 
 }  // namespace segue

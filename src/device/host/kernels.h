@@ -86,11 +86,12 @@ struct Kernels {
   // target = a XOR b.
   void (*xor_bytes)(const std::byte* a, const std::byte* b, std::byte* target, std::size_t size);
 
-  // Byte p of element i goes to planes[p][i], and back. `planes` has `width` pointers.
+  // Byte p of element i goes to planes[p][i], and back. `planes` has `width` pointers; in the way back a
+  // null one stands for a constant plane, whose byte is byte p of `constants`.
   void (*split_planes)(const std::byte* elements, std::size_t count, unsigned width,
                        std::byte* const* planes);
   void (*join_planes)(const std::byte* const* planes, std::size_t count, unsigned width,
-                      std::byte* elements);
+                      std::uint64_t constants, std::byte* elements);
 };
 
 // The tables this processor can run, best last; the scalar one is always first.

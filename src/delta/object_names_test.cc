@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: names are those of docs/format.md, section 8, to the letter, and no other name passes for
+// one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/limits.h"
+#include "delta/manifest.h"
+
+namespace segue {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(ObjectNameTest, LineageNames) {  // case B5
+  const std::string longest(limits::kLineageNameSizeMax, 'a');
+  for (const std::string& name : {std::string("a"), std::string("Run_1.x-2"), std::string("-"),
+                                  std::string("a..b"), longest}) {
+    EXPECT_TRUE(CheckLineageName(name).ok()) << name;
+  }
+  for (const std::string& name :
+       {std::string(), std::string("."), std::string(".."), std::string(".a"), std::string("a/b"),
+        std::string("/a"), std::string("a\\b"), std::string("C:x"), std::string("a b"),
+        std::string("a\0b", 3), std::string("\xc3\xa9"), longest + "a"}) {
+    EXPECT_EQ(CheckLineageName(name).code(), StatusCode::kInvalidArgument) << name;
+  }
+  EXPECT_THAT(CheckLineageName("a/b").message(), HasSubstr("found '/' at byte 1"));
+}
+
+TEST(ObjectNameTest, NamesOfTheDocument) {
+  Sha256 hash;
+  hash.bytes.fill(std::byte{0xab});
+  EXPECT_EQ(object_name::Lineage("run"), "run/lineage.json");
+  EXPECT_EQ(object_name::Plan("run", hash), "run/plans/" + hash.ToHex());
+  EXPECT_EQ(object_name::Layout("run", hash), "run/layouts/" + hash.ToHex());
+  EXPECT_EQ(object_name::VersionFolder("run"), "run/versions");
+  EXPECT_EQ(object_name::Version("run", 12), "run/versions/0000000012.json");
+  EXPECT_EQ(object_name::Version("run", limits::kVersionMax), "run/versions/9999999999.json");
+  EXPECT_EQ(object_name::PayloadFolder("run", 12), "run/payloads/0000000012");
+  EXPECT_EQ(object_name::Payload("run", 12, 3, 65536, hash),
+            "run/payloads/0000000012/00003-of-65536-abababababababab");
+  EXPECT_EQ(object_name::OwnerFolder("run", 12, "s1"), "run/owners/0000000012/s1");
+  EXPECT_EQ(object_name::Owner("run", 12, "s1", 3, 8),
+            "run/owners/0000000012/s1/00003-of-00008.json");
+}
+
+TEST(ObjectNameTest, ParsesVersionsAlone) {  // case B5
+  EXPECT_EQ(object_name::ParseVersion("0000000012.json"), 12u);
+  EXPECT_EQ(object_name::ParseVersion("0000000000.json"), 0u);
+  EXPECT_EQ(object_name::ParseVersion("9999999999.json"), limits::kVersionMax);
+  for (const char* name :
+       {"", ".", "..", "a/b", ".json", "..json", "12.json", "00000000012.json", "000000012.json",
+        "0000000012.JSON", "0000000012.json ", "0000000012jjson", "000000001a.json",
+        "+000000012.json", "-000000012.json", " 000000012.json", "0x00000012.json",
+        "a/00000012.json", ".tmp000012.json"}) {
+    EXPECT_EQ(object_name::ParseVersion(name), std::nullopt) << name;
+  }
+}
+
+}  // namespace
+}  // namespace segue

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Payload writer: rows into groups, groups into outer frames, frames into one object, streamed in order
+// through a sink. What it writes depends on the rows alone, never on threads or time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/hash.h"
+#include "codec/block_codec.h"
+#include "delta/payload_table.h"
+#include "device/host/kernels.h"
+#include "segue/status.h"
+
+namespace segue {
+
+// A group ready to be written: its rows, and its frames' bytes one after the other.
+struct EncodedGroup {
+  std::vector<ChunkRow> rows;
+  std::uint16_t stream_mask = 0;
+  std::vector<Frame> frames;
+  ByteVector bytes;
+};
+
+// Digests and counts that describe one changed chunk.
+struct RowSums {
+  Digest before;
+  Digest after;
+  std::uint64_t touched = 0;
+  std::uint32_t change_count = 0;
+};
+
+// Collects the rows of a group. Not thread-safe; reusable after Finish().
+class GroupBuilder {
+ public:
+  // Changed elements: strictly ascending positions, `values` holds width bytes of mask for each.
+  void AddSparse(std::uint64_t chunk, const ChunkPlace& place, const RowSums& sums,
+                 std::span<const std::uint32_t> positions, const std::byte* values);
+  // The chunk's whole mask as byte planes.
+  void AddPlanes(std::uint64_t chunk, const ChunkPlace& place, const RowSums& sums, ByteSpan mask);
+  // `data`: the mask under snappy, lz4 or zstd, or the target bytes for raw.
+  void AddDense(std::uint64_t chunk, const ChunkPlace& place, const RowSums& sums, Encoding encoding,
+                ByteSpan data);
+  // A row whose stream parts exist already (composition).
+  void AddRow(const ChunkRow& row, std::span<const ByteSpan, kStreamCount> parts);
+
+  bool empty() const { return rows_.empty(); }
+  std::uint64_t inner_size() const;
+  // Compresses the streams and hands the group over; the builder is empty again.
+  Result<EncodedGroup> Finish();
+
+ private:
+  void AddPlaneStreams(ChunkRow& row, unsigned width, std::span<const std::byte> split,
+                       std::size_t count);
+  Status AddFrame(unsigned stream, EncodedGroup& group);
+
+  std::vector<ChunkRow> rows_;
+  std::array<ByteVector, kStreamCount> streams_;
+  bool has_planes_ = false;      // Some row has encoding planes.
+  bool zstd_inside_ = false;     // Some row is compressed by zstd already.
+  ByteVector split_;
+  ByteVector compressed_;
+  ZstdCompressor zstd_{1};
+};
+
+struct PayloadSummary {
+  std::uint64_t size = 0;
+  Sha256 sha256;
+  std::uint64_t row_count = 0;
+  std::uint64_t changed_elements = 0;
+  Digest difference;  // Sum of after - before over the rows.
+};
+
+// Writes one payload object. The sink gets its bytes in order.
+class PayloadWriter {
+ public:
+  using Sink = std::function<Status(ByteSpan)>;
+  explicit PayloadWriter(Sink sink) : sink_(std::move(sink)) {}
+
+  // Groups in ascending order of their chunks.
+  Status Append(EncodedGroup group);
+  // Table and trailer. Called once, after the last group.
+  Result<PayloadSummary> Finish();
+
+ private:
+  Status Emit(ByteSpan bytes);
+
+  Sink sink_;
+  PayloadTable table_;
+  Sha256Hasher hasher_;
+  std::uint64_t offset_ = 0;
+};
+
+}  // namespace segue
