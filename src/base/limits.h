@@ -12,8 +12,8 @@ namespace segue::limits {
 inline constexpr std::uint64_t kSafetensorsHeaderSizeMax = 100'000'000;
 // Index and other JSON files that we read whole (a 150,000-tensor index is about 20 MB).
 inline constexpr std::uint64_t kIndexSizeMax = 256ull << 20;
-// Manifests are a few kilobytes; a large one is a lie.
-inline constexpr std::uint64_t kManifestSizeMax = 1ull << 20;
+// Manifests are a few kilobytes, and 250 bytes more for each owner of up to kOwnerCountMax.
+inline constexpr std::uint64_t kManifestSizeMax = 32ull << 20;
 inline constexpr std::uint64_t kPlanSizeMax = 256ull << 20;
 inline constexpr std::uint64_t kLayoutSizeMax = 1ull << 30;
 

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Apply on checkpoint directories: docs/protocol.md, sections 3 and 4. Everything that can fail comes
+// before the journal begins; after it there is only forward.
+#include "segue/apply.h"
+
+#include <memory>
+#include <utility>
+
+#include "base/file.h"
+#include "delta/applier.h"
+#include "delta/encoder.h"
+#include "store/store.h"
+#include "sync/build_output.h"
+#include "sync/checkpoint_state.h"
+#include "sync/fetch.h"
+#include "sync/journal.h"
+#include "sync/lineage.h"
+#include "sync/live_files.h"
+#include "sync/resolve.h"
+#include "sync/stopwatch.h"
+
+namespace segue {
+namespace {
+
+class Application {
+ public:
+  explicit Application(const ApplyOptions& options) : options_(options) {}
+
+  Result<ApplyReport> Run() {
+    std::optional<CheckpointLock> lock;
+    if (options_.output.empty()) {
+      if (!FileExists(options_.checkpoint)) {
+        return NotFound("there is no checkpoint '" + options_.checkpoint + "'");
+      }
+      SEGUE_ASSIGN_OR_RETURN(lock, CheckpointLock::Acquire(options_.checkpoint));
+      SEGUE_ASSIGN_OR_RETURN(const ResolveReport resolved,
+                             ResolveLocked(options_.checkpoint, options_.threads));
+      report_.resolved_first = resolved.outcome != ResolveOutcome::kNothingToDo;
+    } else {
+      SEGUE_RETURN_IF_ERROR(RefuseInterrupted());
+    }
+    SEGUE_RETURN_IF_ERROR(OpenAll());
+    SEGUE_RETURN_IF_ERROR(Locate());
+    if (options_.output.empty()) {
+      SEGUE_RETURN_IF_ERROR(ApplyInPlace());
+    } else {
+      SEGUE_RETURN_IF_ERROR(ApplyToOutput());
+    }
+    return report_;
+  }
+
+ private:
+  void Tell(std::string_view stage) {
+    if (options_.progress) options_.progress(stage, 0, 0);
+  }
+
+  // A checkpoint in the middle of an apply is no base; it is not ours to change here.
+  Status RefuseInterrupted() {
+    SEGUE_ASSIGN_OR_RETURN(const auto record, Journal(options_.checkpoint).Read());
+    if (!record) return {};
+    return Tainted("an apply of '" + options_.checkpoint + "' was interrupted; resolve it first");
+  }
+
+  Status OpenAll() {
+    SEGUE_ASSIGN_OR_RETURN(base_, Checkpoint::Open(options_.checkpoint));
+    report_.warnings = base_.warnings();
+    SEGUE_ASSIGN_OR_RETURN(state_, ReadState(options_.checkpoint));
+    SEGUE_ASSIGN_OR_RETURN(store_, OpenStore(options_.store, /*create=*/false));
+    std::string name = options_.lineage;
+    if (name.empty()) name = state_ ? state_->lineage : "default";
+    SEGUE_ASSIGN_OR_RETURN(lineage_, Lineage::Open(*store_, name));
+    SEGUE_ASSIGN_OR_RETURN(plan_, lineage_.ReadPlan(*store_));
+    SEGUE_ASSIGN_OR_RETURN(const Plan found, Plan::FromCheckpoint(base_, plan_.chunk_size()));
+    SEGUE_RETURN_IF_ERROR(ComparePlans(plan_, found, "lineage '" + name + "'",
+                                       "checkpoint '" + options_.checkpoint + "'"));
+    report_.lineage = name;
+    report_.target_version = options_.to.value_or(lineage_.newest());
+    const auto digest = lineage_.VersionDigest(report_.target_version);
+    if (!digest) {
+      return NotFound("lineage '" + name + "' has no version " +
+                      std::to_string(report_.target_version) + "; its newest is " +
+                      std::to_string(lineage_.newest()));
+    }
+    target_digest_ = *digest;
+    report_.target_digest = target_digest_.ToHex();
+    return {};
+  }
+
+  // Which version the checkpoint is, and the way from there.
+  Status Locate() {
+    Stopwatch watch;
+    Tell("locate");
+    const bool trusted = options_.trust_state && options_.output.empty() && state_ &&
+                         state_->lineage == report_.lineage && state_->plan == plan_.digest();
+    base_digest_ = trusted ? state_->digest : DigestModel(plan_, ViewOf(base_), options_.threads);
+    report_.full_scan = !trusted;
+    report_.locate_s = watch.Lap();
+    const auto version = base_digest_ == target_digest_
+                             ? report_.target_version
+                             : lineage_.FindVersion(base_digest_, report_.target_version);
+    if (!version) {
+      return VersionMismatch("checkpoint '" + options_.checkpoint + "' has digest " +
+                             base_digest_.ToHex() + ", which is no version up to " +
+                             std::to_string(report_.target_version) + " of lineage '" +
+                             report_.lineage + "'" + Expectation());
+    }
+    report_.base_version = *version;
+    SEGUE_ASSIGN_OR_RETURN(chain_, lineage_.Path(*version, report_.target_version));
+    for (const Manifest& manifest : chain_) {
+      report_.path.push_back(manifest.identity.target_version);
+    }
+    return {};
+  }
+
+  std::string Expectation() const {
+    if (!state_ || state_->lineage != report_.lineage) return "";
+    return "; its state file says version " + std::to_string(state_->version) + ", digest " +
+           state_->digest.ToHex();
+  }
+
+  CheckpointState StateOf(std::uint64_t version, const Digest& digest) const {
+    return {report_.lineage, version, digest, plan_.digest()};
+  }
+
+  CheckpointState TargetState() const { return StateOf(report_.target_version, target_digest_); }
+
+  Status Fetch(const std::string& directory) {
+    Tell("fetch");
+    SEGUE_ASSIGN_OR_RETURN(fetched_, FetchChain(*store_, plan_, chain_, directory, options_.threads,
+                                                options_.progress));
+    report_.payload_bytes = fetched_.fetched_bytes;
+    report_.fetch_s = fetched_.fetch_s;
+    report_.stage_s = fetched_.stage_s;
+    report_.staged_bytes = fetched_.staged.staged_bytes();
+    report_.changed_chunks = fetched_.staged.rows().size();
+    report_.changed_elements = fetched_.staged.changed_elements();
+    if (fetched_.staged.difference() != target_digest_ - base_digest_) {
+      return Corruption("the deltas to version " + std::to_string(report_.target_version) +
+                        " do not lead from the checkpoint's digest to the target's");
+    }
+    return {};
+  }
+
+  // The files must be laid out as the target's, or the trainer's layout must not have changed.
+  Status CheckLayout() {
+    const Sha256& target = chain_.back().identity.target_layout;
+    if (target == chain_.front().identity.base_layout) return {};
+    if (target == Layout::FromCheckpoint(base_).digest()) return {};
+    return InvalidArgument("version " + std::to_string(report_.target_version) +
+                           " lays its files out differently (shards, header or index); "
+                           "apply it to a new directory with --output");
+  }
+
+  Status ApplyInPlace() {
+    if (chain_.empty()) return WriteState(options_.checkpoint, TargetState());
+    SEGUE_RETURN_IF_ERROR(CheckLayout());
+    Journal journal(options_.checkpoint);
+    SEGUE_RETURN_IF_ERROR(journal.Prepare());
+    const Status prepared = PrepareInPlace(journal);
+    if (!prepared.ok()) {
+      // Nothing has been written to the weights: the journal has not begun.
+      SEGUE_ASSIGN_OR_RETURN(const auto begun, journal.Read());
+      if (!begun) (void)journal.Remove();
+      return prepared;
+    }
+    Stopwatch watch;
+    Tell("apply");
+    SEGUE_RETURN_IF_ERROR(applier_->Apply());
+    report_.apply_s = watch.Lap();
+    Tell("sync");
+    SEGUE_RETURN_IF_ERROR(SyncLiveFiles(live_));
+    SEGUE_RETURN_IF_ERROR(WriteState(options_.checkpoint, TargetState()));
+    SEGUE_RETURN_IF_ERROR(journal.Remove());
+    report_.sync_s = watch.Lap();
+    return {};
+  }
+
+  // All that can fail: fetch, stage, preflight, journal.
+  Status PrepareInPlace(Journal& journal) {
+    SEGUE_RETURN_IF_ERROR(Fetch(journal.folder()));
+    base_ = Checkpoint();
+    std::vector<std::string> copied;
+    SEGUE_ASSIGN_OR_RETURN(live_, OpenLiveFiles(options_.checkpoint, copied));
+    for (const std::string& name : copied) {
+      report_.warnings.push_back("'" + name + "' was shared with another name; it is a private copy now");
+    }
+    SEGUE_RETURN_IF_ERROR(Preflight());
+    Stopwatch watch;
+    Tell("journal");
+    JournalRecord record;
+    record.base = StateOf(report_.base_version, base_digest_);
+    record.target = TargetState();
+    record.payload = fetched_.path.substr(journal.folder().size() + 1);
+    record.payload_size = fetched_.size;
+    record.payload_sha256 = fetched_.sha256;
+    SEGUE_RETURN_IF_ERROR(journal.Begin(plan_, applier_->work(), std::move(record)));
+    report_.journal_s = watch.Lap();
+    return {};
+  }
+
+  Status Preflight() {
+    Stopwatch watch;
+    Tell("preflight");
+    device_ = MakeHostDevice(options_.threads);
+    applier_ = std::make_unique<Applier>(plan_, fetched_.staged, live_.view, *device_);
+    const Status status = applier_->Preflight();
+    report_.preflight_s = watch.Lap();
+    return status;
+  }
+
+  Status ApplyToOutput() {
+    const Sha256 digest = chain_.empty() ? Sha256() : chain_.back().identity.target_layout;
+    SEGUE_ASSIGN_OR_RETURN(const Layout layout,
+                           chain_.empty() ? LayoutOfVersion() : lineage_.ReadLayout(*store_, digest));
+    SEGUE_ASSIGN_OR_RETURN(OutputBuilder output, OutputBuilder::Start(options_.output));
+    const std::string work_folder = JoinPath(StateDirectory(output.directory()), "apply");
+    SEGUE_RETURN_IF_ERROR(MakeDirectories(work_folder));
+    if (!chain_.empty()) SEGUE_RETURN_IF_ERROR(Fetch(work_folder));
+    Tell("copy");
+    SEGUE_RETURN_IF_ERROR(output.CopyBase(base_, layout, plan_));
+    SEGUE_ASSIGN_OR_RETURN(live_, output.Open());
+    SEGUE_RETURN_IF_ERROR(Preflight());
+    Stopwatch watch;
+    Tell("apply");
+    // The output is not anybody's weights yet: a fault discards it and taints nothing.
+    const Status applied = applier_->Apply();
+    if (!applied.ok()) return Corruption(applied.message());
+    report_.apply_s = watch.Lap();
+    SEGUE_RETURN_IF_ERROR(ProveOutput());
+    SEGUE_RETURN_IF_ERROR(SyncLiveFiles(live_));
+    SEGUE_RETURN_IF_ERROR(RemoveTree(work_folder));
+    SEGUE_RETURN_IF_ERROR(WriteState(output.directory(), TargetState()));
+    SEGUE_RETURN_IF_ERROR(output.Finish());
+    report_.sync_s = watch.Lap();
+    return {};
+  }
+
+  // The checkpoint is at the target already: the layout that was published with it.
+  Result<Layout> LayoutOfVersion() {
+    const auto manifest = lineage_.manifests().find(report_.target_version);
+    const Sha256 digest = manifest != lineage_.manifests().end()
+                              ? manifest->second.identity.target_layout
+                              : lineage_.record().layout;
+    return lineage_.ReadLayout(*store_, digest);
+  }
+
+  Status ProveOutput() {
+    const Digest found = DigestModel(plan_, ReadOnly(live_.view), options_.threads);
+    if (found == target_digest_) return {};
+    return Corruption("output '" + options_.output + "' has digest " + found.ToHex() + ", version " +
+                      std::to_string(report_.target_version) + " has " + target_digest_.ToHex());
+  }
+
+  const ApplyOptions& options_;
+  Checkpoint base_;
+  std::optional<CheckpointState> state_;
+  std::unique_ptr<Store> store_;
+  Lineage lineage_;
+  Plan plan_;
+  Digest base_digest_;
+  Digest target_digest_;
+  std::vector<Manifest> chain_;
+  FetchedDelta fetched_;
+  LiveFiles live_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Applier> applier_;
+  ApplyReport report_;
+};
+
+}  // namespace
+
+Result<ApplyReport> Apply(const ApplyOptions& options) { return Application(options).Run(); }
+
+}  // namespace segue

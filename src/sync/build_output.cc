@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Build output: shard by shard in the order of the layout's offsets, so that files are written front to
+// back.
+#include "sync/build_output.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "base/file.h"
+#include "base/limits.h"
+
+namespace segue {
+namespace {
+
+constexpr std::size_t kCopyPieceSize = 8u << 20;
+
+Status AppendAll(OutputFile& file, ByteSpan bytes) {
+  while (!bytes.empty()) {
+    const ByteSpan piece = bytes.first(std::min(bytes.size(), kCopyPieceSize));
+    SEGUE_RETURN_IF_ERROR(file.Append(piece));
+    bytes = bytes.subspan(piece.size());
+  }
+  return {};
+}
+
+// Number of the tensor in the plan's (and a checkpoint's) order.
+std::optional<std::size_t> FindTensor(const Plan& plan, const TensorSpec& spec) {
+  const auto& tensors = plan.tensors();
+  const auto found = std::lower_bound(
+      tensors.begin(), tensors.end(), spec.name,
+      [](const PlanTensor& tensor, const std::string& name) { return tensor.spec.name < name; });
+  if (found == tensors.end() || !(found->spec == spec)) return std::nullopt;
+  return static_cast<std::size_t>(found - tensors.begin());
+}
+
+bool IsOtherFile(const std::string& name) {
+  return !name.starts_with('.') && !name.ends_with(".safetensors") && name != kIndexFileName;
+}
+
+}  // namespace
+
+Result<OutputBuilder> OutputBuilder::Start(const std::string& output) {
+  OutputBuilder builder;
+  builder.output_ = output;
+  while (builder.output_.size() > 1 && builder.output_.back() == '/') builder.output_.pop_back();
+  if (FileExists(builder.output_)) {
+    return InvalidArgument("output '" + output + "' exists; name a directory that does not");
+  }
+  const std::string part = builder.output_ + ".segue-part";
+  SEGUE_RETURN_IF_ERROR(RemoveTree(part));
+  SEGUE_RETURN_IF_ERROR(MakeDirectories(part));
+  builder.part_ = part;
+  return builder;
+}
+
+OutputBuilder::~OutputBuilder() {
+  if (!part_.empty()) (void)RemoveTree(part_);
+}
+
+OutputBuilder::OutputBuilder(OutputBuilder&& other) noexcept { *this = std::move(other); }
+
+OutputBuilder& OutputBuilder::operator=(OutputBuilder&& other) noexcept {
+  std::swap(output_, other.output_);
+  std::swap(part_, other.part_);
+  return *this;
+}
+
+Status OutputBuilder::WriteShard(const Checkpoint& base, const LayoutShard& shard,
+                                 const Plan& plan) {
+  const std::string path = JoinPath(part_, shard.name);
+  SEGUE_ASSIGN_OR_RETURN(const SafetensorsHeader header,
+                         ParseSafetensorsHeader(AsBytes(shard.header_json), path));
+  SEGUE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
+  ByteVector length;
+  AppendLittle<std::uint64_t>(length, shard.header_json.size());
+  SEGUE_RETURN_IF_ERROR(file.Append(length));
+  SEGUE_RETURN_IF_ERROR(AppendAll(file, AsBytes(shard.header_json)));
+  for (const SafetensorsEntry& entry : header.entries) {
+    const auto tensor = FindTensor(plan, entry.spec);
+    if (!tensor) {
+      return Corruption("layout shard '" + shard.name + "' holds tensor '" + entry.spec.name +
+                        "' as " + DescribeTensor(entry.spec) + ", which the plan does not");
+    }
+    SEGUE_RETURN_IF_ERROR(AppendAll(file, base.TensorBytes(*tensor)));
+  }
+  return file.Close();
+}
+
+Status OutputBuilder::CopyOtherFiles(const Checkpoint& base) {
+  SEGUE_ASSIGN_OR_RETURN(const auto names, ListDirectory(base.directory()));
+  for (const std::string& name : names) {
+    const std::string path = JoinPath(base.directory(), name);
+    std::error_code error;
+    if (!IsOtherFile(name) || !std::filesystem::is_regular_file(path, error)) continue;
+    SEGUE_ASSIGN_OR_RETURN(const MappedFile source, MappedFile::Open(path));
+    SEGUE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(JoinPath(part_, name)));
+    SEGUE_RETURN_IF_ERROR(AppendAll(file, source.bytes()));
+    SEGUE_RETURN_IF_ERROR(file.Sync());
+    SEGUE_RETURN_IF_ERROR(file.Close());
+  }
+  return {};
+}
+
+Status OutputBuilder::CopyBase(const Checkpoint& base, const Layout& layout, const Plan& plan) {
+  std::size_t tensor_count = 0;
+  for (const LayoutShard& shard : layout.shards()) {
+    SEGUE_RETURN_IF_ERROR(WriteShard(base, shard, plan));
+  }
+  if (!layout.index_json().empty()) {
+    SEGUE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(JoinPath(part_, kIndexFileName)));
+    SEGUE_RETURN_IF_ERROR(file.Append(AsBytes(layout.index_json())));
+    SEGUE_RETURN_IF_ERROR(file.Sync());
+    SEGUE_RETURN_IF_ERROR(file.Close());
+  }
+  SEGUE_RETURN_IF_ERROR(CopyOtherFiles(base));
+  SEGUE_ASSIGN_OR_RETURN(const Checkpoint written, Checkpoint::Open(part_));
+  tensor_count = written.tensors().size();
+  if (tensor_count == plan.tensors().size()) return {};
+  return Corruption("the target layout holds " + std::to_string(tensor_count) +
+                    " tensors, the plan has " + std::to_string(plan.tensors().size()));
+}
+
+Result<LiveFiles> OutputBuilder::Open() {
+  std::vector<std::string> copied;
+  return OpenLiveFiles(part_, copied);
+}
+
+Status OutputBuilder::Finish() {
+  SEGUE_RETURN_IF_ERROR(SyncDirectory(part_));
+  SEGUE_RETURN_IF_ERROR(RenameFile(part_, output_));
+  part_.clear();
+  return SyncDirectory(DirectoryOf(output_));
+}
+
+}  // namespace segue

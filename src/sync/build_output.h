@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Build output: a new checkpoint directory from a layout and a base checkpoint's bytes, to be changed
+// before it gets its name (docs/protocol.md, section 3).
+#pragma once
+
+#include <string>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/layout.h"
+#include "checkpoint/plan.h"
+#include "segue/status.h"
+#include "sync/live_files.h"
+
+namespace segue {
+
+class OutputBuilder {
+ public:
+  // Refused when `output` exists. The partial directory is removed by the destructor unless Finish()
+  // has given it its name.
+  static Result<OutputBuilder> Start(const std::string& output);
+  ~OutputBuilder();
+  OutputBuilder(OutputBuilder&& other) noexcept;
+  OutputBuilder& operator=(OutputBuilder&& other) noexcept;
+
+  const std::string& directory() const { return part_; }
+
+  // Writes the shards as `layout` says with the base's tensor bytes, the index, and copies of the
+  // base directory's other regular files. InvalidArgument where layout and plan disagree.
+  Status CopyBase(const Checkpoint& base, const Layout& layout, const Plan& plan);
+  // The result opened for writing.
+  Result<LiveFiles> Open();
+  // Durable, then renamed.
+  Status Finish();
+
+ private:
+  OutputBuilder() = default;
+  Status WriteShard(const Checkpoint& base, const LayoutShard& shard, const Plan& plan);
+  Status CopyOtherFiles(const Checkpoint& base);
+
+  std::string output_;
+  std::string part_;
+};
+
+}  // namespace segue

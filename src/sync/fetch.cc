@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Fetch: store to file in bounded pieces, then stage, then fold the chain from its oldest delta on.
+#include "sync/fetch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/file.h"
+#include "delta/compose.h"
+#include "sync/stopwatch.h"
+
+namespace segue {
+namespace {
+
+constexpr std::uint64_t kFetchPieceSize = 8ull << 20;
+
+Status FetchObject(Store& store, const PayloadEntry& entry, const std::string& path) {
+  SEGUE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
+  for (std::uint64_t offset = 0; offset < entry.size; offset += kFetchPieceSize) {
+    const std::uint64_t size = std::min(kFetchPieceSize, entry.size - offset);
+    Result<ByteVector> piece = store.GetRange(entry.object, offset, size);
+    if (!piece.ok()) return piece.status().WithContext("payload '" + entry.object + "'");
+    SEGUE_RETURN_IF_ERROR(file.Append(*piece));
+  }
+  SEGUE_RETURN_IF_ERROR(file.Sync());
+  return file.Close();
+}
+
+class Fetcher {
+ public:
+  Fetcher(Store& store, const Plan& plan, const std::string& directory, unsigned threads)
+      : store_(store), plan_(plan), directory_(directory), threads_(threads) {}
+
+  Status Add(const Manifest& manifest) {
+    Stopwatch watch;
+    std::vector<std::string> paths;
+    for (const PayloadEntry& entry : manifest.payloads) {
+      paths.push_back(NextPath());
+      SEGUE_RETURN_IF_ERROR(FetchObject(store_, entry, paths.back()));
+      result_.fetched_bytes += entry.size;
+    }
+    result_.fetch_s += watch.Lap();
+    std::vector<MappedFile> files;
+    std::vector<ByteSpan> payloads;
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+      SEGUE_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(paths[i]));
+      SEGUE_RETURN_IF_ERROR(StagedDelta::VerifyPayload(manifest.payloads[i], file.bytes()));
+      files.push_back(std::move(file));
+      payloads.push_back(files.back().bytes());
+    }
+    SEGUE_ASSIGN_OR_RETURN(StagedDelta staged, StagedDelta::Stage(plan_, payloads, threads_));
+    const DeltaIdentity& identity = manifest.identity;
+    if (staged.difference() != identity.target_digest - identity.base_digest) {
+      return Corruption("the payloads of version " + std::to_string(identity.target_version) +
+                        " do not lead from its base digest to its target digest");
+    }
+    files.clear();
+    SEGUE_RETURN_IF_ERROR(Join(std::move(staged), paths, manifest));
+    result_.stage_s += watch.Lap();
+    return {};
+  }
+
+  FetchedDelta Take() { return std::move(result_); }
+
+ private:
+  std::string NextPath() { return JoinPath(directory_, "part-" + std::to_string(counter_++)); }
+
+  // The first delta in one payload is kept as it is; everything else is composed into a new file.
+  Status Join(StagedDelta staged, const std::vector<std::string>& paths, const Manifest& manifest) {
+    if (result_.path.empty() && paths.size() == 1) {
+      result_.path = paths.front();
+      result_.size = manifest.payloads.front().size;
+      result_.sha256 = manifest.payloads.front().sha256;
+      result_.staged = std::move(staged);
+      return {};
+    }
+    const Profile profile =
+        ProfileFromName(manifest.identity.profile).value_or(Profile::kSparseZstd);
+    const std::string path = NextPath();
+    SEGUE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
+    SEGUE_ASSIGN_OR_RETURN(const PayloadSummary summary,
+                           ComposeDeltas(plan_, result_.staged, staged, profile,
+                                         [&](ByteSpan bytes) { return file.Append(bytes); }));
+    SEGUE_RETURN_IF_ERROR(file.Sync());
+    SEGUE_RETURN_IF_ERROR(file.Close());
+    for (const std::string& old : paths) SEGUE_RETURN_IF_ERROR(RemoveFile(old));
+    if (!result_.path.empty()) SEGUE_RETURN_IF_ERROR(RemoveFile(result_.path));
+    staged = StagedDelta();
+    result_.staged = StagedDelta();
+    result_.path = path;
+    result_.size = summary.size;
+    result_.sha256 = summary.sha256;
+    SEGUE_ASSIGN_OR_RETURN(result_.staged,
+                           StageFile(plan_, path, summary.size, summary.sha256, threads_));
+    return {};
+  }
+
+  Store& store_;
+  const Plan& plan_;
+  const std::string& directory_;
+  unsigned threads_;
+  unsigned counter_ = 0;
+  FetchedDelta result_;
+};
+
+}  // namespace
+
+Result<FetchedDelta> FetchChain(Store& store, const Plan& plan, const std::vector<Manifest>& chain,
+                                const std::string& directory, unsigned threads,
+                                const Progress& progress) {
+  Fetcher fetcher(store, plan, directory, threads);
+  std::uint64_t done = 0;
+  std::uint64_t total = 0;
+  for (const Manifest& manifest : chain) {
+    for (const PayloadEntry& entry : manifest.payloads) total += entry.size;
+  }
+  for (const Manifest& manifest : chain) {
+    SEGUE_RETURN_IF_ERROR(fetcher.Add(manifest));
+    for (const PayloadEntry& entry : manifest.payloads) done += entry.size;
+    if (progress) progress("fetch+stage", done, total);
+  }
+  return fetcher.Take();
+}
+
+Result<StagedDelta> StageFile(const Plan& plan, const std::string& path, std::uint64_t size,
+                              const Sha256& sha256, unsigned threads) {
+  SEGUE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+  PayloadEntry entry;
+  entry.object = path;
+  entry.size = size;
+  entry.sha256 = sha256;
+  SEGUE_RETURN_IF_ERROR(StagedDelta::VerifyPayload(entry, file.bytes()));
+  const ByteSpan bytes = file.bytes();
+  return StagedDelta::Stage(plan, std::span(&bytes, 1), threads);
+}
+
+}  // namespace segue

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Inspect: what a path is, and what it holds, as JSON. What it is follows from the format's own magic or
+// "format" field.
+#include "segue/inspect.h"
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "base/limits.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/layout.h"
+#include "checkpoint/plan.h"
+#include "delta/manifest.h"
+#include "delta/payload_table.h"
+#include "store/store.h"
+#include "sync/checkpoint_state.h"
+#include "sync/lineage.h"
+
+namespace segue {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json DescribePlan(const Plan& plan) {
+  std::map<std::string, std::uint64_t> by_dtype;
+  for (const PlanTensor& tensor : plan.tensors()) {
+    by_dtype[std::string(DtypeName(tensor.spec.dtype))] += tensor.size;
+  }
+  return {{"plan", plan.digest().ToHex()},        {"tensors", plan.tensors().size()},
+          {"model_bytes", plan.model_size()},     {"chunk_size", plan.chunk_size()},
+          {"chunks", plan.chunk_count()},         {"bytes_by_dtype", by_dtype}};
+}
+
+Result<Json> InspectCheckpoint(const std::string& path) {
+  SEGUE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(path));
+  SEGUE_ASSIGN_OR_RETURN(const Plan plan, Plan::FromCheckpoint(checkpoint));
+  Json json = {{"kind", "checkpoint"}};
+  json.update(DescribePlan(plan));
+  json["layout"] = Layout::FromCheckpoint(checkpoint).digest().ToHex();
+  for (const Shard& shard : checkpoint.shards()) {
+    json["shards"].push_back({{"name", shard.name},
+                              {"size", shard.file.bytes().size()},
+                              {"tensors", shard.tensors.size()}});
+  }
+  SEGUE_ASSIGN_OR_RETURN(const auto state, ReadState(checkpoint.directory()));
+  if (state) {
+    json["state"] = {{"lineage", state->lineage},
+                     {"version", state->version},
+                     {"digest", state->digest.ToHex()}};
+  }
+  json["warnings"] = checkpoint.warnings();
+  return json;
+}
+
+Json DescribeManifest(const Manifest& manifest) {
+  Json json = Json::parse(manifest.ToJson());
+  json.erase("format");
+  return json;
+}
+
+Result<Json> InspectStore(const std::string& path, const std::vector<std::string>& lineages) {
+  SEGUE_ASSIGN_OR_RETURN(const auto store, OpenStore(path, /*create=*/false));
+  Json json = {{"kind", "store"}, {"lineages", Json::array()}};
+  for (const std::string& name : lineages) {
+    SEGUE_ASSIGN_OR_RETURN(const Lineage lineage, Lineage::Open(*store, name));
+    Json entry = {{"lineage", name},
+                  {"origin_version", lineage.record().origin_version},
+                  {"origin_digest", lineage.record().origin_digest.ToHex()},
+                  {"newest", lineage.newest()},
+                  {"versions", Json::array()}};
+    for (const auto& [version, manifest] : lineage.manifests()) {
+      std::uint64_t size = 0;
+      for (const PayloadEntry& payload : manifest.payloads) size += payload.size;
+      entry["versions"].push_back({{"version", version},
+                                   {"base_version", manifest.identity.base_version},
+                                   {"target_digest", manifest.identity.target_digest.ToHex()},
+                                   {"profile", manifest.identity.profile},
+                                   {"changed_elements", manifest.identity.changed_elements},
+                                   {"payload_bytes", size}});
+    }
+    json["lineages"].push_back(std::move(entry));
+  }
+  return json;
+}
+
+Result<Json> InspectPayload(ByteSpan bytes, const std::string& plan_path) {
+  if (plan_path.empty()) {
+    return InvalidArgument("a payload is described by its plan; name it with --plan");
+  }
+  SEGUE_ASSIGN_OR_RETURN(const ByteVector object, ReadFile(plan_path, limits::kPlanSizeMax));
+  SEGUE_ASSIGN_OR_RETURN(const Plan plan, Plan::Parse(object));
+  SEGUE_ASSIGN_OR_RETURN(const PayloadTable table, ReadPayloadTable(bytes, plan));
+  std::map<std::string, std::uint64_t> encodings;
+  std::uint64_t changed = 0;
+  std::uint64_t staged = 0;
+  for (const ChunkRow& row : table.rows) {
+    ++encodings[std::string(EncodingName(row.encoding))];
+    changed += row.change_count;
+  }
+  for (const Frame& frame : table.frames) staged += frame.inner_size;
+  return Json{{"kind", "payload"},         {"size", bytes.size()},
+              {"rows", table.rows.size()}, {"groups", table.groups.size()},
+              {"frames", table.frames.size()}, {"changed_elements", changed},
+              {"staged_bytes", staged},    {"rows_by_encoding", encodings}};
+}
+
+Result<Json> InspectJson(ByteSpan bytes, const std::string& path) {
+  const Json json = Json::parse(AsText(bytes), nullptr, false);
+  const std::string format = json.is_object() ? json.value("format", "") : "";
+  if (format == "segue-manifest") {
+    SEGUE_ASSIGN_OR_RETURN(const Manifest manifest, Manifest::Parse(bytes, path));
+    Json described = {{"kind", "manifest"}};
+    described.update(DescribeManifest(manifest));
+    return described;
+  }
+  if (format == "segue-lineage") {
+    SEGUE_ASSIGN_OR_RETURN(const LineageRecord record, LineageRecord::Parse(bytes, path));
+    Json described = {{"kind", "lineage"}};
+    described.update(Json::parse(record.ToJson()));
+    return described;
+  }
+  if (format == "segue-owner") {
+    SEGUE_ASSIGN_OR_RETURN(const OwnerRecord record, OwnerRecord::Parse(bytes, path));
+    Json described = {{"kind", "owner"}};
+    described.update(Json::parse(record.ToJson()));
+    return described;
+  }
+  return Unsupported("'" + path + "' is nothing that Segue knows: no safetensors file, plan, layout, "
+                     "payload, manifest or store");
+}
+
+Result<Json> InspectFile(const std::string& path, const std::string& plan_path) {
+  if (path.ends_with(".safetensors")) return InspectCheckpoint(path);
+  SEGUE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+  const std::string_view magic = AsText(file.bytes().first(std::min<std::size_t>(8, file.bytes().size())));
+  if (magic == kPayloadMagic) return InspectPayload(file.bytes(), plan_path);
+  if (magic == "SEGUEPLN") {
+    SEGUE_ASSIGN_OR_RETURN(const Plan plan, Plan::Parse(file.bytes()));
+    Json json = {{"kind", "plan"}};
+    json.update(DescribePlan(plan));
+    return json;
+  }
+  if (magic == "SEGUELAY") {
+    SEGUE_ASSIGN_OR_RETURN(const Layout layout, Layout::Parse(file.bytes()));
+    Json json = {{"kind", "layout"}, {"layout", layout.digest().ToHex()}};
+    for (const LayoutShard& shard : layout.shards()) json["shards"].push_back(shard.name);
+    json["has_index"] = !layout.index_json().empty();
+    return json;
+  }
+  return InspectJson(file.bytes(), path);
+}
+
+// The folders of a store that hold a lineage.
+std::vector<std::string> FindLineages(const std::string& path) {
+  std::vector<std::string> lineages;
+  const auto names = ListDirectory(path);
+  if (!names.ok()) return lineages;
+  for (const std::string& name : names.value()) {
+    if (CheckLineageName(name).ok() && FileExists(JoinPath(JoinPath(path, name), "lineage.json"))) {
+      lineages.push_back(name);
+    }
+  }
+  return lineages;
+}
+
+}  // namespace
+
+Result<std::string> Inspect(const std::string& path, const std::string& plan) {
+  const std::string place = path.starts_with("dir:") ? path.substr(4) : path;
+  if (!FileExists(place)) return NotFound("there is no '" + path + "'");
+  std::error_code error;
+  Result<Json> json = Internal("not inspected");
+  if (!std::filesystem::is_directory(place, error)) {
+    json = InspectFile(place, plan);
+  } else if (const auto lineages = FindLineages(place); !lineages.empty()) {
+    json = InspectStore(place, lineages);
+  } else {
+    json = InspectCheckpoint(place);
+  }
+  if (!json.ok()) return json.status();
+  return json->dump();
+}
+
+}  // namespace segue

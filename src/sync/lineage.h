@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Lineage: the versions of one lineage as a store shows them, and the way from one to another. Reads
+// only; every manifest is checked against the lineage it claims (cases D3, D5, E9).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/layout.h"
+#include "checkpoint/plan.h"
+#include "delta/manifest.h"
+#include "segue/status.h"
+#include "store/store.h"
+
+namespace segue {
+
+class Lineage {
+ public:
+  // NotFound where the store has no such lineage. Reads every manifest that is listed; one that vanishes
+  // meanwhile (pruned) is left out (case G2).
+  static Result<Lineage> Open(Store& store, const std::string& name);
+
+  const LineageRecord& record() const { return record_; }
+  const std::map<std::uint64_t, Manifest>& manifests() const { return manifests_; }
+  // Newest version that is visible; the origin where none is.
+  std::uint64_t newest() const;
+  // Digest of a version, as its own manifest, a later one's base or the origin says.
+  std::optional<Digest> VersionDigest(std::uint64_t version) const;
+  // The newest version up to `version_max` whose digest this is.
+  std::optional<std::uint64_t> FindVersion(const Digest& digest, std::uint64_t version_max) const;
+
+  // Manifests that lead from one version to another, in order; empty when they are the same. NotFound
+  // naming the version that is missing; Corruption where digests do not chain.
+  Result<std::vector<Manifest>> Path(std::uint64_t from, std::uint64_t to) const;
+
+  Result<Plan> ReadPlan(Store& store) const;
+  Result<Layout> ReadLayout(Store& store, const Sha256& digest) const;
+
+ private:
+  LineageRecord record_;
+  std::map<std::uint64_t, Manifest> manifests_;
+};
+
+// Reads one manifest and checks that it is the one of `version` in `lineage`.
+Result<Manifest> ReadManifest(Store& store, const LineageRecord& lineage, std::uint64_t version);
+
+}  // namespace segue

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manifest of section 7."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from . import limits
+from .digest import Digest, from_text
+from .errors import UNSUPPORTED, limit, require
+from .strict_json import integer, parse_object, string
+
+LINEAGE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+MODEL_DIGEST = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True)
+class PayloadEntry:
+    owner: int
+    object: str
+    size: int
+    sha256: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    lineage: str
+    base_version: int
+    target_version: int
+    plan: str
+    base_layout: str
+    target_layout: str
+    base_digest: Digest
+    target_digest: Digest
+    profile: str
+    model_bytes: int
+    changed_chunks: int
+    changed_elements: int
+    payloads: tuple[PayloadEntry, ...]
+
+
+def _matching(fields: dict[str, Any], key: str, pattern: re.Pattern) -> str:
+    value = string(fields, key, "manifest")
+    require(pattern.fullmatch(value) is not None, "manifest", f"{key} is malformed")
+    return value
+
+
+def payload_name(lineage: str, version: int, owner: int, count: int, sha256: str) -> str:
+    """Name of a payload in the store (section 8)."""
+    return f"{lineage}/payloads/{version:010}/{owner:05}-of-{count:05}-{sha256[:16]}"
+
+
+def _read_entries(fields: dict[str, Any], lineage: str, version: int) -> list[PayloadEntry]:
+    items = fields.get("payloads")
+    some = isinstance(items, list) and len(items) > 0
+    require(some, "manifest", "payloads is not an array of at least one")
+    limit(len(items), limits.OWNER_COUNT, "manifest", "count of owners")
+    entries = []
+    for place, item in enumerate(items):
+        require(isinstance(item, dict), "manifest", f"payload {place} is not an object")
+        owner = integer(item, "owner", "manifest")
+        require(owner == place, "manifest", f"payload {place} has owner {owner}")
+        sha256 = _matching(item, "sha256", SHA256)
+        name = string(item, "object", "manifest")
+        expected = payload_name(lineage, version, owner, len(items), sha256)
+        require(name == expected, "manifest", f"payload {place}: object is not {expected}")
+        size, rows = (integer(item, key, "manifest") for key in ("size", "rows"))
+        entries.append(PayloadEntry(owner, name, size, sha256, rows))
+    return entries
+
+
+def _read_versions(fields: dict[str, Any]) -> tuple[int, int]:
+    base = integer(fields, "base_version", "manifest")
+    target = integer(fields, "target_version", "manifest")
+    require(base < target, "manifest", f"base_version {base} is not below {target}")
+    require(target <= limits.VERSION_MAX, "manifest", f"target_version {target} is too large")
+    return base, target
+
+
+def parse_manifest(data: bytes) -> Manifest:
+    """Reads a manifest and applies the rules that need nothing but its own text."""
+    limit(len(data), limits.MANIFEST_SIZE, "manifest", "object size")
+    fields = parse_object(data, "manifest")
+    format_name = string(fields, "format", "manifest")
+    require(format_name == "segue-manifest", "manifest", f"format is {format_name!r}")
+    version = integer(fields, "format_version", "manifest")
+    require(version == 1, "manifest", f"format_version {version}", UNSUPPORTED)
+    lineage = _matching(fields, "lineage", LINEAGE)
+    base_version, target_version = _read_versions(fields)
+    sums = {
+        key: integer(fields, key, "manifest")
+        for key in ("model_bytes", "changed_chunks", "changed_elements")
+    }
+    entries = _read_entries(fields, lineage, target_version)
+    digest_keys = "plan", "base_layout", "target_layout"
+    digests = {key: _matching(fields, key, SHA256) for key in digest_keys}
+    return Manifest(
+        lineage=lineage,
+        base_version=base_version,
+        target_version=target_version,
+        base_digest=from_text(_matching(fields, "base_digest", MODEL_DIGEST)),
+        target_digest=from_text(_matching(fields, "target_digest", MODEL_DIGEST)),
+        profile=string(fields, "profile", "manifest"),
+        payloads=tuple(entries),
+        **sums,
+        **digests,
+    )
