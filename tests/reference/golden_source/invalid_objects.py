@@ -146,6 +146,21 @@ def manifest_object_escapes(vector: Vector) -> None:
     vector.entries[0] = {"object": "../../outside/00000-of-00001-0123456789abcdef"}
 
 
+@manifest_lie("object name of a payload leads out of the lineage", also=("invalid_argument",))
+def manifest_object_climbs(vector: Vector) -> None:
+    vector.entries[0] = {"object": "golden/payloads/../../other/payloads/x"}
+
+
+@manifest_lie("object name of a payload lies in another lineage", also=("invalid_argument",))
+def manifest_object_of_other_lineage(vector: Vector) -> None:
+    vector.entries[0] = {"object": "golden2/payloads/0000000002/00000-of-00001-0123456789abcdef"}
+
+
+@manifest_lie("object name of a payload is an absolute path", also=("invalid_argument",))
+def manifest_object_absolute(vector: Vector) -> None:
+    vector.entries[0] = {"object": "/golden/payloads/x"}
+
+
 @manifest_lie("target_digest is not what the rows lead to")
 def manifest_target_digest(vector: Vector) -> None:
     digits = vector.computed["target_digest"]

@@ -3,8 +3,9 @@
 
 import hashlib
 
+from segue_reference import snappy_block
 from segue_reference.encode import DraftFrame, DraftGroup, serialize, table_inner, zstd
-from segue_reference.writers import ZstdFields, zstd_frame
+from segue_reference.writers import ZstdFields, varint, zstd_frame
 
 from .invalid import (
     A_SPARSE,
@@ -248,7 +249,7 @@ def frame_inner_size_huge(vector: Vector) -> None:
 
 @lie("payload", "dense_size and frame of 2^26 + 1 bytes", "resource_exhausted", ("corruption",))
 def frame_inner_size_over_limit(vector: Vector) -> None:
-    """Everything agrees; only the limit says no, before anything is decoded."""
+    """The sizes add up; a reader that decodes before it looks at limits allocates 64 MiB."""
     frame = frame_of(vector, 1, 10)
     row_of(vector, F_SNAPPY)["dense_size"] += (1 << 26) + 1 - len(frame.inner)
     frame.inner_size = (1 << 26) + 1
@@ -353,7 +354,7 @@ def row_change_count_huge(vector: Vector) -> None:
     row_of(vector, A_SPARSE)["change_count"] = (1 << 32) - 1
 
 
-@lie("payload", "change_count of a raw row is not how many elements differ")
+@lie("payload", "change_count of a raw row is less than how many elements differ")
 def row_change_count_of_raw(vector: Vector) -> None:
     row_of(vector, D_RAW)["change_count"] -= 1
 
@@ -379,6 +380,17 @@ def row_dense_size_zero(vector: Vector) -> None:
     frame.inner = frame.inner[:begin] + frame.inner[begin + row["dense_size"] :]
     frame.stored = frame.inner
     row["dense_size"] = 0
+
+
+@lie("payload", "dense_size of a snappy row is larger than the chunk, though the block is good")
+def row_dense_size_over_chunk(vector: Vector) -> None:
+    row, frame = row_of(vector, F_SNAPPY), frame_of(vector, 1, 10)
+    begin = row_of(vector, D_RAW)["dense_size"]
+    end = begin + row["dense_size"]
+    mask = snappy_block.decode(frame.inner[begin:end], row["inner_size"])
+    block = varint(len(mask)) + b"\xf0" + bytes([len(mask) - 1]) + mask
+    frame.inner = frame.stored = frame.inner[:begin] + block + frame.inner[end:]
+    row["dense_size"] = len(block)
 
 
 @lie("payload", "dense_size of a raw row is one less than its chunk")

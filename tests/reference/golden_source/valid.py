@@ -162,7 +162,7 @@ def groups() -> Vector:
     """Three groups of one, four and two rows; all encodings, and streams that rows skip."""
     names = ("a", "b", "c", "d", "e", "f", "g")
     dtypes = ("BF16", "F32", "U8", "BF16", "I64", "I16", "U8")
-    tensors = [changed(name, dtype, 80, 3) for name, dtype in zip(names, dtypes)]
+    tensors = [changed(name, dtype, 80, 13) for name, dtype in zip(names, dtypes)]
     encodings = ("sparse", "raw", "snappy", "sparse", "lz4", "planes", "zstd")
     rows = [Choice(name.encode(), encoding) for name, encoding in zip(names, encodings)]
     return build(tensors, [[rows[:1], rows[1:5], rows[5:]]])
@@ -374,6 +374,22 @@ def digest_wraps() -> Vector:
     ones, zeros = b"\xff" * 1024, bytes(1024)
     tensors = [spec("a", "U32", [256], ones, zeros), spec("b", "U32", [256], zeros, ones)]
     return build(tensors, [[[Choice(b"a", "planes"), Choice(b"b", "sparse", low_bits=0)]]])
+
+
+@vector
+def raw_change_count_above() -> Vector:
+    """A raw row may state more changed elements than there are."""
+    result = build([changed("a", "BF16", 30, 4)], [[[Choice(b"a", "raw")]]])
+    result.payloads[0].rows[0]["change_count"] = 30
+    return result
+
+
+@vector
+def manifest_object_names() -> Vector:
+    """Where a payload lies below its lineage is the writer's choice."""
+    vector = build([changed("a", "BF16", 20, 3)], [[[Choice(b"a", "sparse")]]])
+    vector.entries[0] = {"object": "golden/elsewhere/payload.0"}
+    return vector
 
 
 @vector

@@ -121,7 +121,8 @@ def _check_dense(row: Row, where: str) -> None:
     require(row.constants == 0, "payload", f"{where}: constants without planes")
     size = row.place.size
     require(row.inner_size == size, "payload", f"{where}: inner_size is not the chunk's size")
-    require(row.dense_size > 0, "payload", f"{where}: dense_size is 0")
+    in_range = 1 <= row.dense_size <= size
+    require(in_range, "payload", f"{where}: dense_size {row.dense_size} for {size} bytes")
     if row.encoding == RAW:
         require(row.dense_size == size, "payload", f"{where}: dense_size is not the chunk's size")
 

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// case D1: an in-place apply is stopped at every stage that a crash can leave behind, chunk by chunk and
+// in the middle of a chunk; resolve must end at exactly base or exactly target, and a second resolve
+// must change nothing. The states are made by the same pieces that apply uses.
+#include <algorithm>
+
+#include "delta/changes.h"
+#include "sync/fetch.h"
+#include "sync/journal.h"
+#include "sync/lineage.h"
+#include "sync/live_files.h"
+#include "sync/testing.h"
+
+namespace segue {
+namespace {
+
+using test::ApplyOf;
+using test::CopyOf;
+using test::PublishOf;
+using test::SameFiles;
+
+class ResolveTest : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    trainer_.Step(1, 40);
+    PublishOptions options = PublishOf(store_, trainer_.Directory(0), trainer_.Directory(1));
+    options.profile = GetParam();
+    ASSERT_TRUE(Publish(options).ok());
+    url_store_ = OpenStore(store_, false).value();
+    lineage_ = Lineage::Open(*url_store_, "default").value();
+    plan_ = lineage_.ReadPlan(*url_store_).value();
+  }
+
+  // Begins an apply on a fresh engine and leaves it where `chunks` chunks are done and `elements` of the
+  // next one are changed.
+  std::string Interrupt(std::size_t chunks, std::size_t elements) {
+    const std::string engine =
+        CopyOf(trainer_.Directory(0), directory_.File("engine" + std::to_string(engines_++)));
+    Journal journal(engine);
+    EXPECT_TRUE(journal.Prepare().ok());
+    const auto path = lineage_.Path(0, 1).value();
+    FetchedDelta fetched = FetchChain(*url_store_, plan_, path, journal.folder(), 1, {}).value();
+    std::vector<std::string> copied;
+    LiveFiles live = OpenLiveFiles(engine, copied).value();
+    const auto device = MakeHostDevice(1);
+    Applier applier(plan_, fetched.staged, live.view, *device);
+    EXPECT_TRUE(applier.Preflight().ok());
+    JournalRecord record;
+    record.base = {"default", 0, path[0].identity.base_digest, plan_.digest()};
+    record.target = {"default", 1, path[0].identity.target_digest, plan_.digest()};
+    record.payload = fetched.path.substr(journal.folder().size() + 1);
+    record.payload_size = fetched.size;
+    record.payload_sha256 = fetched.sha256;
+    EXPECT_TRUE(journal.Begin(plan_, applier.work(), record).ok());
+    const auto work = applier.work();
+    chunk_count_ = work.size();
+    EXPECT_FALSE(device->Apply(work.first(std::min(chunks, work.size()))).has_value());
+    if (chunks < work.size()) ApplyPart(work[chunks], elements);
+    return engine;
+  }
+
+  // Changes the first `elements` changed elements of a chunk only.
+  void ApplyPart(const ChunkWork& work, std::size_t elements) {
+    ChangeReader changes(plan_.chunk_size());
+    const auto found = changes.ReadPositions(work).value();
+    const std::vector<std::uint32_t> positions(found.begin(), found.end());
+    ByteVector target(work.live, work.live + work.size);
+    ChunkWork whole = work;
+    whole.live = target.data();
+    const auto device = MakeHostDevice(1);
+    device->Reserve(plan_.chunk_size());
+    ASSERT_FALSE(device->Apply(std::span(&whole, 1)).has_value());
+    for (std::size_t i = 0; i < std::min(elements, positions.size()); ++i) {
+      const std::uint64_t offset = std::uint64_t{positions[i]} * work.width;
+      std::copy_n(target.data() + offset, work.width, work.live + offset);
+    }
+  }
+
+  test::TemporaryDirectory directory_;
+  test::MiniTrainer trainer_{directory_.path()};
+  std::string store_ = directory_.File("store");
+  std::unique_ptr<Store> url_store_;
+  Lineage lineage_;
+  Plan plan_;
+  std::size_t chunk_count_ = 0;
+  int engines_ = 0;
+};
+
+TEST_P(ResolveTest, EveryChunkAndMiddle) {
+  (void)Interrupt(0, 0);
+  for (std::size_t chunks = 0; chunks <= chunk_count_; ++chunks) {
+    for (const std::size_t elements : {0u, 1u, 7u}) {
+      const std::string engine = Interrupt(chunks, elements);
+      const auto report = Resolve(engine, 1);
+      ASSERT_TRUE(report.ok()) << report.status().ToString();
+      EXPECT_EQ(report.value().outcome, ResolveOutcome::kFinishedTarget);
+      EXPECT_EQ(report.value().version, 1u);
+      EXPECT_TRUE(SameFiles(trainer_.Directory(1), engine)) << chunks << " " << elements;
+      EXPECT_EQ(Resolve(engine, 1).value().outcome, ResolveOutcome::kNothingToDo);
+    }
+  }
+}
+
+// The next apply resolves by itself, and never applies the same delta twice.
+TEST_P(ResolveTest, ApplyResolvesFirst) {
+  const std::string engine = Interrupt(2, 3);
+  const auto report = Apply(ApplyOf(store_, engine));
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_TRUE(report.value().resolved_first);
+  EXPECT_TRUE(report.value().path.empty());
+  EXPECT_TRUE(SameFiles(trainer_.Directory(1), engine));
+}
+
+// Before the record is in place nothing was begun: the base stays.
+TEST_P(ResolveTest, NotBegunKeepsBase) {
+  const std::string engine = CopyOf(trainer_.Directory(0), directory_.File("early"));
+  ASSERT_TRUE(Journal(engine).Prepare().ok());
+  test::WriteFile(JoinPath(Journal(engine).folder(), "part-0"), "half a payload");
+  const auto report = Resolve(engine, 1);
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report.value().outcome, ResolveOutcome::kKeptBase);
+  EXPECT_TRUE(SameFiles(trainer_.Directory(0), engine));
+}
+
+// A chunk that somebody else has changed meanwhile is neither base nor target: tainted, named.
+TEST_P(ResolveTest, ForeignBytesAreReported) {
+  const std::string engine = Interrupt(0, 0);
+  {
+    // A tensor's last byte; the change lies outside what the delta touches with near certainty.
+    MappedFile file = MappedFile::Open(JoinPath(engine, test::ShardName(1, 2)),
+                                       MappedFile::Mode::kReadWrite).value();
+    for (std::size_t i = 2000; i < 2100; ++i) file.mutable_bytes()[i] ^= std::byte{255};
+  }
+  const auto report = Resolve(engine, 1);
+  EXPECT_EQ(report.status().code(), StatusCode::kTainted);
+  EXPECT_NE(report.status().message().find("b.weight"), std::string::npos)
+      << report.status().message();
+}
+
+// A damaged journal is tainted too, never silently dropped.
+TEST_P(ResolveTest, DamagedJournal) {
+  const std::string engine = Interrupt(1, 2);
+  test::WriteFile(JoinPath(Journal(engine).folder(), "undo"), "short");
+  EXPECT_EQ(Resolve(engine, 1).status().code(), StatusCode::kTainted);
+  EXPECT_EQ(Apply(ApplyOf(store_, engine)).status().code(), StatusCode::kTainted);
+}
+
+INSTANTIATE_TEST_SUITE_P(Profiles, ResolveTest,
+                         testing::Values("sparse-zstd", "snappy-zstd", "lz4-zstd", "zstd"));
+
+}  // namespace
+}  // namespace segue
