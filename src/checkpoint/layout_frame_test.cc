@@ -39,7 +39,7 @@ std::string Refusal(ByteSpan frame, std::uint64_t inner_size) {
   return status.message();
 }
 
-ByteVector Joined(std::vector<ByteVector> parts) {
+ByteVector Joined(const std::vector<ByteVector>& parts) {
   ByteVector joined;
   for (const ByteVector& part : parts) {
     for (const std::byte byte : part) joined.push_back(byte);

@@ -61,6 +61,7 @@ TEST(PlanCompareTest, MissingAndAdditional) {  // case C4
 
 TEST(PlanCompareTest, ManyDifferencesAreCounted) {
   std::vector<TensorSpec> base;
+  base.reserve(100);
   for (int i = 0; i < 100; ++i)
     base.push_back({std::string("t").append(std::to_string(1000 + i)), Dtype::kU8, {1}});
   const std::string message = Refusal(base, {});

@@ -15,7 +15,6 @@
 namespace segue {
 namespace {
 
-using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr std::uint64_t kChunk = limits::kChunkSizeMin;

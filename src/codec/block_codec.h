@@ -28,7 +28,8 @@ Status Lz4Decompress(ByteSpan source, MutableByteSpan target);
 
 enum class ZstdContent {
   kGeneral,  // Look for matches and entropy.
-  kEntropy,  // Symbols without repeats (bit strings, value planes): entropy coding is what counts.
+  kEntropy,  // Symbols without repeats (bit strings, value planes): entropy coding alone, no matches.
+  kRuns,     // Nearly always the same symbol: long matches alone.
 };
 
 // Holds a context, so that many buffers reuse its memory. Not thread-safe.

@@ -41,7 +41,7 @@ void PackLowBits(std::span<const std::uint32_t> positions, unsigned low_bits, st
 unsigned ChooseLowBits(std::uint32_t change_count, std::uint32_t element_count) {
   SEGUE_CHECK(change_count >= 1 && change_count <= element_count);
   const auto classical = static_cast<unsigned>(std::bit_width(element_count / change_count)) - 1;
-  return classical >= 1 ? classical - 1 : 0;
+  return classical >= 2 ? classical - 2 : 0;
 }
 
 void EncodePositions(std::span<const std::uint32_t> positions, const SparseShape& shape,

@@ -33,7 +33,7 @@ struct SparseShape {
   std::uint64_t HighSize() const { return 8 * DivideUp(HighBits(), 64); }
 };
 
-// The l that this encoder uses. One below the classical floor(log2(N / n)): the high bits then grow,
+// The l that this encoder uses. Two below the classical floor(log2(N / n)): the high bits then grow,
 // but an entropy coder takes that back and more (measured in docs/performance.md).
 unsigned ChooseLowBits(std::uint32_t change_count, std::uint32_t element_count);
 

@@ -34,6 +34,9 @@ class Composer {
     while (i < first_.rows().size() || j < second_.rows().size()) {
       const std::uint64_t a = i < first_.rows().size() ? first_.rows()[i].chunk : UINT64_MAX;
       const std::uint64_t b = j < second_.rows().size() ? second_.rows()[j].chunk : UINT64_MAX;
+      if (group_.inner_size() + plan_.Chunk(std::min(a, b)).size > kFrameInnerSizeAim) {
+        SEGUE_RETURN_IF_ERROR(CloseGroup());
+      }
       if (a == b) {
         SEGUE_RETURN_IF_ERROR(Join(i, j));
       } else if (a < b) {

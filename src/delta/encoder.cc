@@ -19,7 +19,8 @@ namespace {
 // to pay off, little enough that two units a thread fit in the memory promised.
 constexpr std::uint64_t kUnitSize = 32ull << 20;
 constexpr std::uint64_t kUnitChunksMax = 4096;
-// A group is closed when its streams hold this much.
+// A group is closed when its streams hold this much, or when the next chunk might take a frame of
+// it over what docs/format.md asks of encoders.
 constexpr std::uint64_t kGroupInnerSize = 4ull << 20;
 
 // Above this share of changed elements `planes` is applied faster than `sparse` and costs no more
@@ -29,6 +30,15 @@ constexpr double kSparseShareMax[4] = {0.125, 0.125, 0.125, 0.125};
 std::uint32_t SparseCountMax(std::uint64_t element_count, unsigned width) {
   const auto index = static_cast<unsigned>(std::bit_width(width)) - 1;
   return static_cast<std::uint32_t>(static_cast<double>(element_count) * kSparseShareMax[index]);
+}
+
+// Whether sparse may cost more than the chunk's own bytes: whole 64-bit words weigh on tiny chunks.
+bool SparseIsOverRaw(std::uint32_t change_count, const ChunkPlace& place) {
+  if (change_count == 0) return false;
+  const auto element_count = static_cast<std::uint32_t>(place.size / place.width);
+  const SparseShape shape = {change_count, element_count, ChooseLowBits(change_count, element_count)};
+  const std::uint64_t values = std::uint64_t{change_count} * place.width;
+  return shape.LowSize() + shape.HighSize() + values > place.size;
 }
 
 // Whether bytes look like noise: order-0 entropy of a sample, in bits a byte.
@@ -86,16 +96,24 @@ struct UnitEncoder {
     EncodedUnit unit;
     for (std::uint64_t number = range.begin; number < range.end; ++number) {
       const ChunkPlace place = plan.Chunk(number);
+      if (group.inner_size() + place.size > kFrameInnerSizeAim) {
+        SEGUE_RETURN_IF_ERROR(CloseGroup(unit));
+      }
       const auto sums = chunk.Encode(number, place, base.Chunk(place), target.Chunk(place), group);
       unit.before += sums.before;
       unit.after += sums.after;
       unit.model_bytes += place.size;
       if (group.inner_size() < kGroupInnerSize && number + 1 < range.end) continue;
-      if (group.empty()) continue;
-      SEGUE_ASSIGN_OR_RETURN(EncodedGroup encoded, group.Finish());
-      unit.groups.push_back(std::move(encoded));
+      SEGUE_RETURN_IF_ERROR(CloseGroup(unit));
     }
     return unit;
+  }
+
+  Status CloseGroup(EncodedUnit& unit) {
+    if (group.empty()) return {};
+    SEGUE_ASSIGN_OR_RETURN(EncodedGroup encoded, group.Finish());
+    unit.groups.push_back(std::move(encoded));
+    return {};
   }
 };
 
@@ -149,7 +167,7 @@ ChunkEncoder::Sums ChunkEncoder::EncodeSparseProfile(std::uint64_t chunk, const 
   host::DiffSums sums =
       kernels.diff_sparse(KeyOf(place), base, target, place.size, place.width, count_max,
                           positions_.data(), values_.data());
-  if (!sums.overflow) {
+  if (!sums.overflow && !SparseIsOverRaw(sums.change_count, place)) {
     if (sums.change_count != 0) {
       group.AddSparse(chunk, place, {sums.before, sums.after, sums.touched, sums.change_count},
                       std::span(positions_).first(sums.change_count), values_.data());
@@ -203,7 +221,8 @@ void ChunkEncoder::EncodeMask(std::uint64_t chunk, const ChunkPlace& place, cons
   const RowSums sums = {before, after, 0, found.change_count};
   std::memcpy(mask_.data(), mask, place.size);
   if (profile_ != Profile::kSparseZstd && AddCompressedMask(chunk, place, sums, group)) return;
-  if (found.change_count <= SparseCountMax(count_max, place.width)) {
+  if (found.change_count <= SparseCountMax(count_max, place.width) &&
+      !SparseIsOverRaw(found.change_count, place)) {
     group.AddSparse(chunk, place, sums, std::span(positions_).first(found.change_count),
                     values_.data());
   } else {

@@ -33,7 +33,7 @@ struct EncodeOptions {
   std::uint32_t owner_count = 1;
   unsigned threads = 0;  // 0: every core.
   // Called from one thread at a time with the model bytes done so far; may be empty.
-  std::function<void(std::uint64_t)> progress;
+  std::function<void(std::uint64_t)> progress = {};
 };
 
 struct EncodeReport {

@@ -42,6 +42,8 @@ inline constexpr std::string_view kTrailerMagic = "SEGUETRL";
 inline constexpr std::uint64_t kPreludeSize = 16;
 inline constexpr std::uint64_t kTrailerSize = 64;
 inline constexpr std::uint64_t kFrameInnerSizeMax = 1ull << 26;
+// What encoders keep to, unless one chunk alone has as much.
+inline constexpr std::uint64_t kFrameInnerSizeAim = 16ull << 20;
 
 struct ChunkRow {
   std::uint64_t chunk = 0;  // Chunk number in the plan.

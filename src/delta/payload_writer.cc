@@ -101,6 +101,23 @@ std::uint64_t GroupBuilder::inner_size() const {
   return size;
 }
 
+Result<ByteSpan> GroupBuilder::Compress(unsigned stream, ByteSpan inner) {
+  const std::size_t bound = ZstdBound(inner.size());
+  compressed_.resize(std::max(compressed_.size(), 2 * bound));
+  const bool general = stream == kStreamDense || (has_planes_ && stream != kStreamHigh);
+  const MutableByteSpan first = MutableByteSpan(compressed_).first(bound);
+  SEGUE_ASSIGN_OR_RETURN(
+      const std::size_t size,
+      zstd_.Compress(inner, first, general ? ZstdContent::kGeneral : ZstdContent::kEntropy));
+  // Below two bits a symbol (high bytes of small steps) one symbol rules, and a Huffman code, which takes
+  // one bit at least, is far from the entropy.
+  if (general || size * 4 >= inner.size()) return ByteSpan(first).first(size);
+  const MutableByteSpan second = MutableByteSpan(compressed_).subspan(bound, bound);
+  SEGUE_ASSIGN_OR_RETURN(const std::size_t runs_size,
+                         zstd_.Compress(inner, second, ZstdContent::kRuns));
+  return runs_size < size ? ByteSpan(second).first(runs_size) : ByteSpan(first).first(size);
+}
+
 Status GroupBuilder::AddFrame(unsigned stream, EncodedGroup& group) {
   const ByteVector& inner = streams_[stream];
   Frame frame;
@@ -108,15 +125,11 @@ Status GroupBuilder::AddFrame(unsigned stream, EncodedGroup& group) {
   frame.outer_size = frame.inner_size;
   ByteSpan outer = inner;
   if (stream != kStreamLow && !(stream == kStreamDense && zstd_inside_)) {
-    const bool general = stream == kStreamDense || (has_planes_ && stream != kStreamHigh);
-    compressed_.resize(std::max(compressed_.size(), ZstdBound(inner.size())));
-    SEGUE_ASSIGN_OR_RETURN(
-        const std::size_t size,
-        zstd_.Compress(inner, compressed_, general ? ZstdContent::kGeneral : ZstdContent::kEntropy));
-    if (size < inner.size()) {
+    SEGUE_ASSIGN_OR_RETURN(const ByteSpan compressed, Compress(stream, inner));
+    if (compressed.size() < inner.size()) {
       frame.outer = Outer::kZstd;
-      frame.outer_size = static_cast<std::uint32_t>(size);
-      outer = ByteSpan(compressed_).first(size);
+      frame.outer_size = static_cast<std::uint32_t>(compressed.size());
+      outer = compressed;
     }
   }
   group.frames.push_back(frame);

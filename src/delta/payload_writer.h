@@ -58,6 +58,8 @@ class GroupBuilder {
   void AddPlaneStreams(ChunkRow& row, unsigned width, std::span<const std::byte> split,
                        std::size_t count);
   Status AddFrame(unsigned stream, EncodedGroup& group);
+  // `inner` by Zstd into compressed_, as the smaller of what fits the stream.
+  Result<ByteSpan> Compress(unsigned stream, ByteSpan inner);
 
   std::vector<ChunkRow> rows_;
   std::array<ByteVector, kStreamCount> streams_;

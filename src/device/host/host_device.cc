@@ -103,10 +103,10 @@ class HostDevice final : public Device {
     const host::Kernels& kernels = host::ActiveKernels();
     const host::SparseSums sums = kernels.sparse_preflight(work.key, work.sparse, work.live);
     if (!sums.valid) return Payload(Corruption("positions or masks are not valid"));
-    if (work.touched != 0) {
-      if (sums.touched != work.touched) return Base();
-    } else if (kernels.digest(work.key, work.live, work.size) != work.before) {
-      return Base();
+    if (work.touched == 0 || sums.touched != work.touched) {
+      // The whole chunk decides, also on whose fault it is that `touched` does not agree.
+      if (kernels.digest(work.key, work.live, work.size) != work.before) return Base();
+      if (work.touched != 0) return Payload(Corruption("other elements are touched than it states"));
     }
     return sums.difference == work.after - work.before ? Fault() : Payload();
   }

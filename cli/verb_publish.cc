@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// segue publish: makes the difference of two checkpoints the next version of a lineage in a store.
+#include <fmt/core.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+
+#include "cli/output.h"
+#include "cli/progress_bar.h"
+#include "cli/verbs.h"
+#include "segue/publish.h"
+
+namespace segue::cli {
+namespace {
+
+Json ToJson(const PublishReport& report) {
+  return {{"lineage", report.lineage},
+          {"base_version", report.base_version},
+          {"target_version", report.target_version},
+          {"base_digest", report.base_digest},
+          {"target_digest", report.target_digest},
+          {"already_published", report.already_published},
+          {"committed", report.committed},
+          {"model_bytes", report.model_bytes},
+          {"payload_bytes", report.payload_bytes},
+          {"published_bytes", report.published_bytes},
+          {"changed_chunks", report.changed_chunks},
+          {"changed_elements", report.changed_elements},
+          {"open_s", report.open_s},
+          {"encode_s", report.encode_s},
+          {"commit_s", report.commit_s},
+          {"pruned", report.pruned},
+          {"warnings", report.warnings}};
+}
+
+std::string Headline(const PublishReport& report) {
+  const std::string step = fmt::format("{}: version {} to {}", Printable(report.lineage),
+                                       report.base_version, report.target_version);
+  if (report.already_published) return step + " was published already, with this very content";
+  if (!report.committed) return step + ": this owner's payload is ready, owner 0 makes it visible";
+  return step + " published";
+}
+
+void PrintText(const PublishReport& report) {
+  PrintLine(Headline(report));
+  PrintLine(fmt::format("  digest   {}", report.target_digest));
+  PrintLine(fmt::format("  changed  {} elements in {} chunks of {}",
+                        HumanCount(report.changed_elements), HumanCount(report.changed_chunks),
+                        HumanBytes(report.model_bytes)));
+  PrintLine(fmt::format("  payload  {} ({} of the checkpoint); {} written to the store",
+                        HumanBytes(report.payload_bytes),
+                        HumanShare(static_cast<double>(report.payload_bytes),
+                                   static_cast<double>(report.model_bytes)),
+                        HumanBytes(report.published_bytes)));
+  if (!report.pruned.empty()) {
+    PrintLine(fmt::format("  pruned   {} versions, {} to {}", report.pruned.size(),
+                          report.pruned.front(), report.pruned.back()));
+  }
+  PrintLine("");
+  Table table({"stage", "time"});
+  table.Row({"open", HumanSeconds(report.open_s)});
+  table.Row({"diff + encode", HumanSeconds(report.encode_s)});
+  table.Row({"commit", HumanSeconds(report.commit_s)});
+  table.Print();
+}
+
+// Several owners (trainer ranks) of one version.
+void AddOwnerOptions(CLI::App& verb, PublishOptions& options) {
+  constexpr std::uint64_t kMax = std::numeric_limits<std::uint32_t>::max();
+  AsCount(verb.add_option("--owner", options.owner, "This owner's number, from 0"), kMax);
+  AsCount(verb.add_option("--owners", options.owner_count, "Count of owners of this version"),
+          kMax);
+  verb.add_option("--session", options.session, "Name that the owners of one attempt share")
+      ->type_name("NAME");
+  const auto positive = [](const std::string& text) -> std::string {
+    double seconds = 0;
+    const bool valid =
+        CLI::detail::lexical_cast(text, seconds) && std::isfinite(seconds) && seconds > 0;
+    return valid ? "" : fmt::format("expected seconds above 0, found '{}'", text);
+  };
+  verb.add_option("--owner-timeout", options.owner_timeout_seconds,
+                  "Seconds that owner 0 waits for the others (600)")
+      ->check(CLI::Validator(positive, "", "seconds"))
+      ->type_name("S");
+}
+
+}  // namespace
+
+Verb AddPublish(CLI::App& program) {
+  CLI::App* const verb =
+      program.add_subcommand("publish", "Publish the delta of two checkpoints to a store");
+  const auto options = std::make_shared<PublishOptions>();
+  verb->add_option("--store", options->store, "Store: a directory, or dir:DIRECTORY")
+      ->required()
+      ->type_name("URL");
+  verb->add_option("--base", options->base, "Checkpoint of the base version")
+      ->required()
+      ->type_name("DIR");
+  verb->add_option("--target", options->target, "Checkpoint of the target version")
+      ->required()
+      ->type_name("DIR");
+  verb->add_option("--profile", options->profile,
+                   "sparse-zstd (default), snappy-zstd, lz4-zstd or zstd")
+      ->type_name("NAME");
+  AsCount(verb->add_option("--version", options->version,
+                           "Number of the target version; by default the next"));
+  verb->add_option("--lineage", options->lineage, "Lineage (default)")->type_name("NAME");
+  AddOwnerOptions(*verb, *options);
+  AsCount(verb->add_option("--retain", options->retain,
+                           "Keep this many versions, prune older ones; 0, the default, keeps all"));
+  AsSize(verb->add_option("--chunk-size", options->chunk_size,
+                          "Size of a chunk, for a new lineage (1MiB)"));
+  AddThreads(*verb, options->threads);
+  const auto run = [options]() -> Result<Report> {
+    const Result<PublishReport> report = WithProgress("publish", [&](Progress progress) {
+      options->progress = std::move(progress);
+      return Publish(*options);
+    });
+    if (!report.ok()) return report.status();
+    return Report{ToJson(report.value()), [shown = report.value()] { PrintText(shown); },
+                  report->warnings, Status()};
+  };
+  return {verb, run};
+}
+
+}  // namespace segue::cli

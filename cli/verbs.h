@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Verbs: what each verb_NAME.cc gives to main(). Adding a verb declares its options with the parser
+// and returns what to run; nothing happens before the whole command line has been understood.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cli/output.h"
+#include "segue/status.h"
+
+namespace segue::cli {
+
+// What a verb found, for main() to show in the form that was asked for.
+struct Report {
+  Json json;
+  std::function<void()> print_text;
+  std::vector<std::string> warnings;
+  Status failure;  // What was found is shown, and yet the verb failed.
+};
+
+struct Verb {
+  CLI::App* parser = nullptr;
+  std::function<Result<Report>()> run;
+};
+
+Verb AddDiff(CLI::App& program);
+Verb AddPublish(CLI::App& program);
+Verb AddApply(CLI::App& program);
+Verb AddVerify(CLI::App& program);
+Verb AddInspect(CLI::App& program);
+Verb AddResolve(CLI::App& program);
+Verb AddGenerate(CLI::App& program);
+Verb AddBench(CLI::App& program);
+
+// Options that several verbs have, with one meaning, and what their values must be.
+CLI::Option* AddThreads(CLI::App& verb, unsigned& threads);
+// `option` takes a size with a suffix ("64MiB").
+CLI::Option* AsSize(CLI::Option* option);
+// `option` takes decimal digits, at most `max`.
+CLI::Option* AsCount(CLI::Option* option, std::uint64_t max = UINT64_MAX);
+
+}  // namespace segue::cli
