@@ -6,6 +6,7 @@
 #include <malloc.h>
 #include <sys/mman.h>
 
+#include <charconv>
 #include <fstream>
 #include <string>
 #include <utility>
@@ -19,7 +20,13 @@ namespace {
 std::uint64_t StatusValue(const std::string& key) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
-    if (line.starts_with(key + ":")) return std::stoull(line.substr(key.size() + 1)) * 1024;
+    if (!line.starts_with(key)) continue;
+    const std::size_t digits = line.find_first_of("0123456789");
+    std::uint64_t kibibytes = 0;
+    if (digits != std::string::npos) {
+      std::from_chars(line.data() + digits, line.data() + line.size(), kibibytes);
+    }
+    return kibibytes * 1024;
   }
   return 0;
 }
@@ -55,14 +62,14 @@ HugeBuffer& HugeBuffer::operator=(HugeBuffer&& other) noexcept {
 
 PeakMeter::PeakMeter() {
   malloc_trim(0);  // Freed memory that stays resident would hide what is allocated next.
-  before_ = StatusValue("VmRSS");
+  before_ = StatusValue("VmRSS:");
   std::ofstream reset("/proc/self/clear_refs");
   reset << "5" << std::flush;  // Sets the peak to what is resident now (proc(5)).
   works_ = reset.good() && before_ != 0;
 }
 
 std::uint64_t PeakMeter::PeakBytes() const {
-  const std::uint64_t peak = StatusValue("VmHWM");
+  const std::uint64_t peak = StatusValue("VmHWM:");
   return works_ && peak > before_ ? peak - before_ : 0;
 }
 

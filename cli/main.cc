@@ -124,12 +124,13 @@ int Run(const std::vector<std::string>& arguments) {
   const bool json = std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
   CLI::App program("Segue: bit-exact weight deltas from a trainer to inference engines", "segue");
   program.set_version_flag("--version", "segue " SEGUE_VERSION);
-  program.footer(kFooter);
   program.require_subcommand(1);
   const std::vector<Verb> verbs = AddVerbs(program);
   for (const Verb& verb : verbs) {
     verb.parser->add_flag("--json")->description("Print the result as one JSON object");
+    verb.parser->footer("Sizes, exit codes and errors: segue --help");
   }
+  program.footer(kFooter);
   try {
     // The parser takes its arguments last first.
     program.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));

@@ -48,6 +48,7 @@ std::string HumanBytes(double bytes) {
 }
 
 std::string HumanSeconds(double seconds) {
+  if (seconds <= 0) return "0 s";
   if (seconds < 0.9995e-3) return ThreeDigits(seconds * 1e6) + " us";
   if (seconds < 0.9995) return ThreeDigits(seconds * 1e3) + " ms";
   return ThreeDigits(seconds) + " s";

@@ -4,6 +4,7 @@
 // for trials and measurements without a trainer.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 
@@ -72,9 +73,9 @@ Json PresetsToJson() {
 }
 
 void PrintPresets() {
-  Table table({"preset", "format", "density", "what it is"});
   std::size_t width = 0;
   for (const PresetInfo& preset : Presets()) width = std::max(width, preset.summary.size());
+  Table table({"preset", "format", "density", fmt::format("{:<{}}", "what it is", width)});
   for (const PresetInfo& preset : Presets()) {
     table.Row({std::string(preset.name), std::string(preset.format), HumanShare(preset.density, 1),
                fmt::format("{:<{}}", preset.summary, width)});

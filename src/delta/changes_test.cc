@@ -125,7 +125,8 @@ TEST(ChangesTest, RestoresFromAMixOfOldAndNewBytes) {
 TEST(ChangesTest, CollectAppendsBehindWhatIsThere) {
   Pair pair = MakePair(Dtype::kBF16, Encoding::kSparse, 0.1);
   ChangeReader reader(pair.plan.chunk_size());
-  Applier applier(pair.plan, pair.staged, pair.base.live(), *MakeHostDevice(1));
+  const auto device = MakeHostDevice(1);
+  Applier applier(pair.plan, pair.staged, pair.base.live(), *device);
   ByteVector all;
   std::size_t expected = 0;
   for (std::size_t i = 0; i < applier.work().size(); ++i) {

@@ -99,7 +99,7 @@ TEST_F(PayloadTableTest, RefusesLiesAboutRows) {
                             StatusCode code = StatusCode::kCorruption) {
     ExpectRefused(what, [&](PayloadTable& table) { edit(table.rows[row]); }, code);
   };
-  for (const std::uint8_t code : {0, 7, 255}) {
+  for (const auto code : {std::uint8_t{0}, std::uint8_t{7}, std::uint8_t{255}}) {
     edit_row("encoding", kRawRow, [&](ChunkRow& row) { row.encoding = Encoding{code}; },
              StatusCode::kUnsupported);
   }

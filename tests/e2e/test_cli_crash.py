@@ -14,7 +14,7 @@ import pytest
 
 from e2e_support import EXIT_CODES
 
-KILLS = 24
+KILLS = 20
 SEED = 20261129
 
 

@@ -308,27 +308,39 @@ template <unsigned W, bool kWrite>
 inline void ApplyBatch(SparseRun& run, byte* live, const uint32_t* positions,
                        const typename ElementOf<W>::Type* values, uint32_t count) {
   using T = typename ElementOf<W>::Type;
+  // A copy, which stays in registers: a store to `live` could change `run`, as far as a compiler knows.
+  ChangeSums sums = run.sums;
+  uint64_t current = run.block;
   for (uint32_t k = 0; k < count; ++k) {
     const size_t place = size_t{positions[k]} * W;
     const uint64_t block = place / kDigestBlockSize;
-    if (block != run.block) run.Flush(block);
+    if (block != current) {
+      run.sums = sums;
+      run.Flush(block);
+      sums = ChangeSums();
+      current = block;
+    }
     const T old_value = Load<T>(live + place);
     const T new_value = static_cast<T>(old_value ^ values[k]);
     if constexpr (kWrite) Store<T>(live + place, new_value);
-    run.sums.template Add<W, !kWrite>(static_cast<uint32_t>(place % kDigestBlockSize), old_value,
-                                      new_value);
+    sums.template Add<W, !kWrite>(static_cast<uint32_t>(place % kDigestBlockSize), old_value,
+                                  new_value);
   }
+  run.sums = sums;
 }
 
-// Order, bound and masks of one batch; `last` is one more than the position before it (0 at first).
+// Order, bound and masks of one batch; `last` is one more than the position before it (0 at first). Where
+// positions ascend, the last one alone needs the bound. Without branches, so that both loops vectorise.
 template <typename T>
 inline bool BatchIsValid(const uint32_t* positions, const T* values, uint32_t count,
                          uint32_t element_count, uint64_t& last) {
-  bool valid = true;
-  for (uint32_t k = 0; k < count; ++k) {
-    valid &= positions[k] >= last && positions[k] < element_count && values[k] != 0;
-    last = uint64_t{positions[k]} + 1;
-  }
+  uint32_t disorder = 0;
+  for (uint32_t k = 1; k < count; ++k) disorder |= positions[k] <= positions[k - 1] ? 1u : 0u;
+  T zeros = 0;
+  for (uint32_t k = 0; k < count; ++k) zeros = static_cast<T>(zeros | (values[k] == 0 ? 1 : 0));
+  const bool valid = (disorder | zeros) == 0 && positions[0] >= last &&
+                     positions[count - 1] < element_count;
+  last = uint64_t{positions[count - 1]} + 1;
   return valid;
 }
 
