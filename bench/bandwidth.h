@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bandwidth: what the machine can do at best with the same memory and threads: plain reads, copies and
-// compares. Everything else is reported beside these.
+// Bandwidth: what the machine can do at best with the same memory and threads: plain reads, copies
+// and compares. Everything else is reported beside these.
 #pragma once
 
 #include <algorithm>

@@ -8,9 +8,9 @@
 #include <cstring>
 #include <string>
 
-#include "bench/bandwidth.h"
 #include "base/file.h"
 #include "base/threads.h"
+#include "bench/bandwidth.h"
 #include "checkpoint/checkpoint.h"
 #include "segue/generate.h"
 
@@ -57,9 +57,9 @@ std::string NumberedName(std::uint64_t number, const std::string& name) {
 
 Result<BenchModel> FromPreset(const BenchOptions& options) {
   const auto presets = Presets();
-  const auto preset =
-      std::find_if(presets.begin(), presets.end(),
-                   [&](const PresetInfo& info) { return info.name == options.preset; });
+  const auto preset = std::find_if(presets.begin(), presets.end(), [&](const PresetInfo& info) {
+    return info.name == options.preset;
+  });
   if (preset == presets.end()) {
     return InvalidArgument("no preset '" + options.preset + "' (and no trace named)");
   }
@@ -122,8 +122,8 @@ bool BenchModel::LiveIsTarget(unsigned threads) const {
 
 void BenchModel::Restore(unsigned threads) const {
   CopyAll(base.bytes(), live.bytes(), threads);
-  volatile std::uint64_t keep =
-      ReadAll(target.bytes().first(std::min<std::size_t>(kEvictSize, target.bytes().size())), threads);
+  volatile std::uint64_t keep = ReadAll(
+      target.bytes().first(std::min<std::size_t>(kEvictSize, target.bytes().size())), threads);
   (void)keep;
 }
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bench model: base, target and live weights in memory, and the plan that describes them. Generated from
-// a preset, or the first two checkpoints of a recorded trace, repeated up to the size.
+// Bench model: base, target and live weights in memory, and the plan that describes them. Generated
+// from a preset, or the first two checkpoints of a recorded trace, repeated up to the size.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "bench/memory.h"
 #include "checkpoint/plan.h"
 #include "delta/model_view.h"
-#include "bench/memory.h"
 #include "segue/bench.h"
 #include "segue/status.h"
 
@@ -19,7 +19,7 @@ struct BenchModel {
   Plan plan;
   HugeBuffer base;
   HugeBuffer target;
-  HugeBuffer live;  // Holds what the run at hand has made of the base.
+  HugeBuffer live;                     // Holds what the run at hand has made of the base.
   std::vector<std::uint64_t> offsets;  // Of the plan's tensors, in each buffer.
   // As the preset counts: 4-bit codes one by one.
   std::uint64_t element_count = 0;

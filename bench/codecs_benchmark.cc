@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Codecs on one thread: Elias-Fano positions (bytes of the chunk that they describe), Zstd on the streams
-// of a payload, and the block codecs on a mask of 1 MiB (bytes of the mask).
+// Codecs on one thread: Elias-Fano positions (bytes of the chunk that they describe), Zstd on the
+// streams of a payload, and the block codecs on a mask of 1 MiB (bytes of the mask).
 #include <benchmark/benchmark.h>
 
 #include <vector>
@@ -118,9 +118,13 @@ BENCHMARK(BM_DecodePositions)->Arg(85)->Arg(1000)->Arg(10000);
 BENCHMARK(BM_ZstdStreamCompress)->Arg(0)->Arg(1);
 BENCHMARK(BM_ZstdStreamDecompress)->Arg(0)->Arg(1);
 BENCHMARK(BM_BlockDecompress<SnappyBound, SnappyCompress, SnappyDecompress>)
-    ->Name("BM_SnappyDecompressMask")->Arg(85)->Arg(1000);
+    ->Name("BM_SnappyDecompressMask")
+    ->Arg(85)
+    ->Arg(1000);
 BENCHMARK(BM_BlockDecompress<Lz4Bound, Lz4Compress, Lz4Decompress>)
-    ->Name("BM_Lz4DecompressMask")->Arg(85)->Arg(1000);
+    ->Name("BM_Lz4DecompressMask")
+    ->Arg(85)
+    ->Arg(1000);
 
 }  // namespace
 }  // namespace segue

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Kernels on one thread over 128 MiB, which no cache holds: bytes of the model a second. "Bare" is
-// the sparse apply without the digest, compiled from the same source with the same flags as "Proven"; the
-// difference between the two is what the proof costs.
+// the sparse apply without the digest, compiled from the same source with the same flags as
+// "Proven"; the difference between the two is what the proof costs.
 #include <benchmark/benchmark.h>
 
 #include <map>
@@ -131,8 +131,8 @@ const Workload& WorkloadFor(const benchmark::State& state) {
   return *workload;
 }
 
-// Calls job(workload, chunk number, byte offset) for every chunk. What a sparse pass touches would stay in
-// the last cache until the next iteration; another buffer is read in between.
+// Calls job(workload, chunk number, byte offset) for every chunk. What a sparse pass touches would
+// stay in the last cache until the next iteration; another buffer is read in between.
 template <typename Job>
 void RunChunks(benchmark::State& state, Job job) {
   const Workload& workload = WorkloadFor(state);
@@ -147,9 +147,9 @@ void RunChunks(benchmark::State& state, Job job) {
 
 void BM_CompareBare(benchmark::State& state) {
   RunChunks(state, [](const Workload& workload, std::size_t, std::size_t offset) {
-    benchmark::DoNotOptimize(
-        bench::CompareAll(ByteSpan(workload.base() + offset, kChunkSize),
-                          ByteSpan(workload.target() + offset, kChunkSize), 1));
+    benchmark::DoNotOptimize(bench::CompareAll(ByteSpan(workload.base() + offset, kChunkSize),
+                                               ByteSpan(workload.target() + offset, kChunkSize),
+                                               1));
   });
 }
 
@@ -172,8 +172,8 @@ void BM_DiffSparse(benchmark::State& state) {
 
 void BM_SparsePreflight(benchmark::State& state) {
   RunChunks(state, [](const Workload& workload, std::size_t i, std::size_t offset) {
-    benchmark::DoNotOptimize(host::ActiveKernels().sparse_preflight({}, workload.Chunk(i),
-                                                                    workload.base() + offset));
+    benchmark::DoNotOptimize(
+        host::ActiveKernels().sparse_preflight({}, workload.Chunk(i), workload.base() + offset));
   });
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Measurements: one function for each part of the report. Each repeats what it times, takes medians,
-// and says whether every repeat gave the target.
+// Measurements: one function for each part of the report. Each repeats what it times, takes
+// medians, and says whether every repeat gave the target.
 #pragma once
 
 #include <cstdint>

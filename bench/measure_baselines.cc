@@ -34,7 +34,8 @@ Status RemoveTensorFiles(const BenchRun& run) {
   return {};
 }
 
-// Reads [offset, offset + size) of the file straight over the live bytes: the fewest copies possible.
+// Reads [offset, offset + size) of the file straight over the live bytes: the fewest copies
+// possible.
 Status ReadOver(const std::string& path, std::uint64_t offset, MutableByteSpan live) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return ErrnoStatus("open", path);

@@ -11,10 +11,9 @@ void MachineSamples::Take(const BenchRun& run) {
   for (unsigned repeat = 0; repeat < run.options.repeats; ++repeat) {
     run.Report("machine", repeat);
     read_.push_back(Seconds([&] { keep = ReadAll(model.base.bytes(), run.threads); }));
-    compare_.push_back(Seconds(
-        [&] { keep = CompareAll(model.base.bytes(), model.target.bytes(), run.threads); }));
-    copy_.push_back(
-        Seconds([&] { CopyAll(model.base.bytes(), model.live.bytes(), run.threads); }));
+    compare_.push_back(
+        Seconds([&] { keep = CompareAll(model.base.bytes(), model.target.bytes(), run.threads); }));
+    copy_.push_back(Seconds([&] { CopyAll(model.base.bytes(), model.live.bytes(), run.threads); }));
   }
   (void)keep;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One profile, as publisher and receiver run it: encode into the store, get, hash and stage, preflight,
-// apply. Only Apply() counts as pause: everything it needs was made before.
+// One profile, as publisher and receiver run it: encode into the store, get, hash and stage,
+// preflight, apply. Only Apply() counts as pause: everything it needs was made before.
 #include <algorithm>
 #include <utility>
 
@@ -74,8 +74,8 @@ class ProfileMeasurement {
     Result<EncodeReport> encoded = Internal("not run");
     const PeakMeter meter;
     samples_.encode.push_back(Seconds([&] {
-      encoded = EncodeDelta(run_.model.plan, run_.model.BaseView(), run_.model.TargetView(), options,
-                            [&](ByteSpan bytes) { return writer->Append(bytes); });
+      encoded = EncodeDelta(run_.model.plan, run_.model.BaseView(), run_.model.TargetView(),
+                            options, [&](ByteSpan bytes) { return writer->Append(bytes); });
     }));
     figures_.publisher_peak_bytes = std::max(figures_.publisher_peak_bytes, meter.PeakBytes());
     if (!encoded.ok()) return encoded.status();
@@ -88,8 +88,7 @@ class ProfileMeasurement {
   Status Receive(Device& device) {
     const PayloadEntry& entry = manifest_.payloads[0];
     Result<ByteVector> payload = ByteVector();
-    samples_.fetch.push_back(
-        Seconds([&] { payload = run_.store.Get(entry.object, entry.size); }));
+    samples_.fetch.push_back(Seconds([&] { payload = run_.store.Get(entry.object, entry.size); }));
     if (!payload.ok()) return payload.status();
     SEGUE_ASSIGN_OR_RETURN(const StagedDelta staged, Stage(entry, *payload));
     *payload = ByteVector();

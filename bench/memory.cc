@@ -35,8 +35,8 @@ std::uint64_t StatusValue(const std::string& key) {
 
 Result<HugeBuffer> HugeBuffer::Make(std::uint64_t size) {
   HugeBuffer buffer;
-  void* data =
-      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
     return ResourceExhausted("no memory for " + std::to_string(size) + " bytes");
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory of the benchmark: buffers that ask for huge pages, as weights lie in an engine, and a meter of
-// resident memory.
+// Memory of the benchmark: buffers that ask for huge pages, as weights lie in an engine, and a
+// meter of resident memory.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ class HugeBuffer {
   std::size_t size_ = 0;
 };
 
-// Peak of the process's resident memory from construction on, above what was resident then. Pages that
-// were there before, such as the versions compared, do not count. One at a time.
+// Peak of the process's resident memory from construction on, above what was resident then. Pages
+// that were there before, such as the versions compared, do not count. One at a time.
 class PeakMeter {
  public:
   PeakMeter();

@@ -66,7 +66,8 @@ void DescribeModel(const BenchModel& model, const ChangeStatistics& statistics,
       element_count += tensor.size / DtypeWidth(tensor.spec.dtype);
     }
   }
-  report.density = static_cast<double>(report.changed_elements) / static_cast<double>(element_count);
+  report.density =
+      static_cast<double>(report.changed_elements) / static_cast<double>(element_count);
   report.entropy_bound_bytes = statistics.entropy_bound_bytes;
 }
 

@@ -40,7 +40,8 @@ Result<ByteVector> CompressMask(ByteSpan a, ByteSpan b) {
     std::size_t left = 0;
     do {
       ZSTD_outBuffer output = {piece.data(), piece.size(), 0};
-      left = ZSTD_compressStream2(context.get(), &output, &input, last ? ZSTD_e_end : ZSTD_e_continue);
+      left =
+          ZSTD_compressStream2(context.get(), &output, &input, last ? ZSTD_e_end : ZSTD_e_continue);
       if (ZSTD_isError(left) != 0) return Failed("compress", left);
       AppendBytes(frame, ByteSpan(piece).first(output.pos));
     } while (last ? left != 0 : input.pos < input.size);

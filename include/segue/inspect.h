@@ -15,7 +15,8 @@
 
 namespace segue {
 
-// --- diff -------------------------------------------------------------------------------------------
+// --- diff
+// -------------------------------------------------------------------------------------------
 
 struct DiffOptions {
   std::string base;
@@ -37,18 +38,19 @@ struct DiffClass {
 struct DiffReport {
   DiffClass total;
   std::map<std::string, DiffClass> by_dtype;
-  std::map<std::string, DiffClass> by_class;           // attention, mlp, experts, router, embedding, head,
-                                                       // norm, scale, other
-  std::array<std::uint64_t, 64> xor_bits{};            // How often bit k of a mask is set.
-  std::array<std::uint64_t, 40> gaps{};                // Gaps between changes, by floor(log2(gap)).
-  std::uint64_t one_ulp = 0;                           // 16-bit floats that moved by one unit.
-  double entropy_bound_bytes = 0;                      // Positions and values taken as independent.
+  std::map<std::string, DiffClass> by_class;  // attention, mlp, experts, router, embedding, head,
+                                              // norm, scale, other
+  std::array<std::uint64_t, 64> xor_bits{};   // How often bit k of a mask is set.
+  std::array<std::uint64_t, 40> gaps{};       // Gaps between changes, by floor(log2(gap)).
+  std::uint64_t one_ulp = 0;                  // 16-bit floats that moved by one unit.
+  double entropy_bound_bytes = 0;             // Positions and values taken as independent.
   std::map<std::string, std::uint64_t> payload_bytes;  // What each profile would send.
 };
 
 Result<DiffReport> Diff(const DiffOptions& options);
 
-// --- verify -----------------------------------------------------------------------------------------
+// --- verify
+// -----------------------------------------------------------------------------------------
 
 struct VerifyOptions {
   std::string checkpoint;
@@ -61,8 +63,8 @@ struct VerifyOptions {
 };
 
 struct VerifyReport {
-  std::string digest;                    // 32 hexadecimal digits.
-  std::string plan;                      // SHA-256 of the plan.
+  std::string digest;  // 32 hexadecimal digits.
+  std::string plan;    // SHA-256 of the plan.
   std::uint64_t model_bytes = 0;
   std::optional<std::uint64_t> version;  // Where a store was given and knows the digest.
   bool layout_matches = false;           // Files too are as the trainer's.
@@ -73,10 +75,11 @@ struct VerifyReport {
 // Corruption or VersionMismatch where the checkpoint is not what it should be.
 Result<VerifyReport> Verify(const VerifyOptions& options);
 
-// --- inspect ----------------------------------------------------------------------------------------
+// --- inspect
+// ----------------------------------------------------------------------------------------
 
-// What `path` is (checkpoint, manifest, payload, plan, layout or store) and what it holds, as one JSON
-// object. `plan`: path of the plan that a payload needs; found by itself inside a store.
+// What `path` is (checkpoint, manifest, payload, plan, layout or store) and what it holds, as one
+// JSON object. `plan`: path of the plan that a payload needs; found by itself inside a store.
 Result<std::string> Inspect(const std::string& path, const std::string& plan = "");
 
 }  // namespace segue

@@ -9,8 +9,8 @@
 
 namespace segue {
 
-// Called from one thread at a time: the stage's name ("diff+encode", "fetch", ...), bytes done and bytes
-// in all (0 where not known). May be empty.
+// Called from one thread at a time: the stage's name ("diff+encode", "fetch", ...), bytes done and
+// bytes in all (0 where not known). May be empty.
 using Progress =
     std::function<void(std::string_view stage, std::uint64_t done, std::uint64_t total)>;
 

@@ -14,21 +14,21 @@
 namespace segue {
 
 struct PublishOptions {
-  std::string store;                     // URL: "dir:PATH" or a path.
+  std::string store;  // URL: "dir:PATH" or a path.
   std::string lineage = "default";
-  std::string base;                      // Checkpoint directory or file.
+  std::string base;  // Checkpoint directory or file.
   std::string target;
   std::string profile = "sparse-zstd";
-  std::optional<std::uint64_t> version;  // Of the target; by default one after the newest.
-  std::uint64_t chunk_size = 1ull << 20; // For a new lineage; a power of two, 4 KiB to 16 MiB.
-  unsigned threads = 0;                  // 0: every core.
-  // Several owners (trainer ranks) of one version: each calls with its number and the same session name;
-  // owner 0 waits for the others and makes the version visible.
+  std::optional<std::uint64_t> version;   // Of the target; by default one after the newest.
+  std::uint64_t chunk_size = 1ull << 20;  // For a new lineage; a power of two, 4 KiB to 16 MiB.
+  unsigned threads = 0;                   // 0: every core.
+  // Several owners (trainer ranks) of one version: each calls with its number and the same session
+  // name; owner 0 waits for the others and makes the version visible.
   std::uint32_t owner = 0;
   std::uint32_t owner_count = 1;
-  std::string session;                   // [A-Za-z0-9._-]; required when owner_count > 1.
+  std::string session;  // [A-Za-z0-9._-]; required when owner_count > 1.
   double owner_timeout_seconds = 600;
-  std::uint64_t retain = 0;              // Versions to keep after publishing; 0 keeps all.
+  std::uint64_t retain = 0;  // Versions to keep after publishing; 0 keeps all.
   Progress progress;
 };
 
@@ -36,19 +36,20 @@ struct PublishReport {
   std::string lineage;
   std::uint64_t base_version = 0;
   std::uint64_t target_version = 0;
-  std::string base_digest;               // 32 hexadecimal digits.
+  std::string base_digest;  // 32 hexadecimal digits.
   std::string target_digest;
-  bool already_published = false;        // The same version with the same content was there.
-  bool committed = false;                // The version is visible (owners other than 0: not by this call).
+  bool already_published = false;  // The same version with the same content was there.
+  bool committed = false;  // The version is visible (owners other than 0: not by this call).
   std::uint64_t model_bytes = 0;
-  std::uint64_t payload_bytes = 0;       // Of all owners known to this call.
-  std::uint64_t published_bytes = 0;     // Payloads, manifest, and plan and layout where they were new.
+  std::uint64_t payload_bytes = 0;  // Of all owners known to this call.
+  std::uint64_t published_bytes =
+      0;  // Payloads, manifest, and plan and layout where they were new.
   std::uint64_t changed_chunks = 0;
   std::uint64_t changed_elements = 0;
   double open_s = 0;
-  double encode_s = 0;                   // Diff and encode, writing to the store included.
+  double encode_s = 0;  // Diff and encode, writing to the store included.
   double commit_s = 0;
-  std::vector<std::uint64_t> pruned;     // Versions removed.
+  std::vector<std::uint64_t> pruned;  // Versions removed.
   std::vector<std::string> warnings;
 };
 

@@ -96,8 +96,8 @@ class [[nodiscard]] Result {
 #define SEGUE_CONCAT(a, b) SEGUE_CONCAT_INNER(a, b)
 
 // Returns the status of `expr` from the enclosing function unless it is OK.
-#define SEGUE_RETURN_IF_ERROR(expr)                       \
-  do {                                                    \
+#define SEGUE_RETURN_IF_ERROR(expr)                                                     \
+  do {                                                                                  \
     if (::segue::Status segue_status = (expr); !segue_status.ok()) return segue_status; \
   } while (false)
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Block codecs: Snappy, LZ4 and Zstd over whole buffers. Spans in, sizes out; a decoder writes into a
-// buffer of exactly the size that the format states, and anything else is Corruption. Sizes claimed by
-// the compressed bytes are compared, never trusted (cases F1, F2, F4, F5, F7).
+// Block codecs: Snappy, LZ4 and Zstd over whole buffers. Spans in, sizes out; a decoder writes into
+// a buffer of exactly the size that the format states, and anything else is Corruption. Sizes
+// claimed by the compressed bytes are compared, never trusted (cases F1, F2, F4, F5, F7).
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,8 @@ Status Lz4Decompress(ByteSpan source, MutableByteSpan target);
 
 enum class ZstdContent {
   kGeneral,  // Look for matches and entropy.
-  kEntropy,  // Symbols without repeats (bit strings, value planes): entropy coding alone, no matches.
+  kEntropy,  // Symbols without repeats (bit strings, value planes): entropy coding alone, no
+             // matches.
   kRuns,     // Nearly always the same symbol: long matches alone.
 };
 

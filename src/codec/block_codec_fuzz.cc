@@ -26,8 +26,8 @@ Status Decode(int codec, ByteSpan source, MutableByteSpan target) {
 
 ByteVector Encode(int codec, ByteSpan source) {
   static ZstdCompressor zstd;
-  ByteVector packed(std::max(
-      {SnappyBound(source.size()), Lz4Bound(source.size()), ZstdBound(source.size())}));
+  ByteVector packed(
+      std::max({SnappyBound(source.size()), Lz4Bound(source.size()), ZstdBound(source.size())}));
   switch (codec) {
     case 0: packed.resize(SnappyCompress(source, packed)); break;
     case 1: packed.resize(Lz4Compress(source, packed)); break;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Snappy and LZ4 raw blocks. Both libraries bound their reads and writes; what is checked here is that
-// the stated sizes are the ones the format promises.
+// Snappy and LZ4 raw blocks. Both libraries bound their reads and writes; what is checked here is
+// that the stated sizes are the ones the format promises.
 #include <lz4.h>
 #include <snappy.h>
 
@@ -40,8 +40,8 @@ std::size_t SnappyCompress(ByteSpan source, MutableByteSpan target) {
 std::size_t Lz4Compress(ByteSpan source, MutableByteSpan target) {
   SEGUE_CHECK(source.size() <= LZ4_MAX_INPUT_SIZE && target.size() >= Lz4Bound(source.size()));
   const int capacity = LZ4_compressBound(static_cast<int>(source.size()));
-  const int written = LZ4_compress_default(Chars(source), Chars(target),
-                                           static_cast<int>(source.size()), capacity);
+  const int written =
+      LZ4_compress_default(Chars(source), Chars(target), static_cast<int>(source.size()), capacity);
   SEGUE_CHECK(written > 0);
   return static_cast<std::size_t>(written);
 }
@@ -60,8 +60,8 @@ Status SnappyDecompress(ByteSpan source, MutableByteSpan target) {
 
 Status Lz4Decompress(ByteSpan source, MutableByteSpan target) {
   if (source.size() > LZ4_MAX_INPUT_SIZE || target.size() > LZ4_MAX_INPUT_SIZE) {
-    return Corruption("LZ4 block of " + std::to_string(source.size()) + " bytes is over the limit of " +
-                      std::to_string(LZ4_MAX_INPUT_SIZE));
+    return Corruption("LZ4 block of " + std::to_string(source.size()) +
+                      " bytes is over the limit of " + std::to_string(LZ4_MAX_INPUT_SIZE));
   }
   const int written =
       LZ4_decompress_safe(Chars(source), Chars(target), static_cast<int>(source.size()),

@@ -87,11 +87,11 @@ TEST_P(BlockCodecTest, NoiseNeverDecodesOutsideItsTarget) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Codecs, BlockCodecTest,
-    ::testing::Values(Codec{"snappy", SnappyBound, SnappyCompress, SnappyDecompress},
-                      Codec{"lz4", Lz4Bound, Lz4Compress, Lz4Decompress}),
-    [](const auto& parameters) { return std::string(parameters.param.name); });
+INSTANTIATE_TEST_SUITE_P(Codecs, BlockCodecTest,
+                         ::testing::Values(Codec{"snappy", SnappyBound, SnappyCompress,
+                                                 SnappyDecompress},
+                                           Codec{"lz4", Lz4Bound, Lz4Compress, Lz4Decompress}),
+                         [](const auto& parameters) { return std::string(parameters.param.name); });
 
 // case F5: an inner Snappy block that claims 4 GiB - 1, and one whose length does not fit 32 bits.
 TEST(SnappyTest, RefusesAClaimOf4GiB) {

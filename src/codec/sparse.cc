@@ -90,11 +90,12 @@ Status DecodePositions(const SparseShape& shape, ByteSpan low, ByteSpan high,
     std::uint64_t word = LoadLittle<std::uint64_t>(high.data() + base / 8);
     for (; word != 0; word &= word - 1, ++i) {
       const std::uint64_t part = base + static_cast<unsigned>(std::countr_zero(word)) - i;
-      const std::uint64_t position =
-          part << shape.low_bits | LowBitsAt(low, i, shape.low_bits);
+      const std::uint64_t position = part << shape.low_bits | LowBitsAt(low, i, shape.low_bits);
       if (position >= shape.element_count || (i > 0 && position <= positions[i - 1])) {
-        return Corruption("position " + std::to_string(position) + " of a sparse chunk is out of order "
-                          "or not below " + std::to_string(shape.element_count));
+        return Corruption("position " + std::to_string(position) +
+                          " of a sparse chunk is out of order "
+                          "or not below " +
+                          std::to_string(shape.element_count));
       }
       positions[i] = static_cast<std::uint32_t>(position);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Zstd frames. The static-only part of its interface is used for two things alone: reading a frame's
-// header before anything is decoded, and forcing Huffman coding of literals.
+// Zstd frames. The static-only part of its interface is used for two things alone: reading a
+// frame's header before anything is decoded, and forcing Huffman coding of literals.
 #define ZSTD_STATIC_LINKING_ONLY
 #include <zstd.h>
 
@@ -16,12 +16,13 @@ namespace {
 
 constexpr std::uint64_t kWindowSizeMax = 1ull << limits::kZstdWindowLogMax;
 
-// Looks at the frame's header without decoding: the kind, window, dictionary and sizes must be those
-// that docs/format.md allows.
+// Looks at the frame's header without decoding: the kind, window, dictionary and sizes must be
+// those that docs/format.md allows.
 Status CheckFrame(ByteSpan source, std::uint64_t size, ZstdChecksum checksum) {
   ZSTD_frameHeader header{};
   if (ZSTD_getFrameHeader(&header, source.data(), source.size()) != 0) {
-    return Corruption("Zstd frame of " + std::to_string(source.size()) + " bytes has no readable header");
+    return Corruption("Zstd frame of " + std::to_string(source.size()) +
+                      " bytes has no readable header");
   }
   if (header.frameType == ZSTD_skippableFrame) {
     return Corruption("Zstd frame is a skippable frame, which the format does not allow");
@@ -79,20 +80,22 @@ Result<std::size_t> ZstdCompressor::Compress(ByteSpan source, MutableByteSpan ta
   state.Set(ZSTD_c_compressionLevel, state.level);
   state.Set(ZSTD_c_checksumFlag, 1);
   if (content != ZstdContent::kGeneral) {
-    // Shorter matches are chance in such data, and a sequence costs more than the literals it saves.
+    // Shorter matches are chance in such data, and a sequence costs more than the literals it
+    // saves.
     state.Set(ZSTD_c_strategy, ZSTD_fast);
     state.Set(ZSTD_c_minMatch, 7);
     state.Set(ZSTD_c_hashLog, 6);
     state.Set(ZSTD_c_literalCompressionMode, ZSTD_ps_enable);
   }
   if (content == ZstdContent::kEntropy) {
-    // A step so wide that nothing is looked for: 3 % smaller on value planes, and twice as fast. The
-    // window bounds the block: fewer rare symbols in one weigh less on Zstd's codes of at most 11 bits.
+    // A step so wide that nothing is looked for: 3 % smaller on value planes, and twice as fast.
+    // The window bounds the block: fewer rare symbols in one weigh less on Zstd's codes of at most
+    // 11 bits.
     state.Set(ZSTD_c_targetLength, 1 << 16);
     state.Set(ZSTD_c_windowLog, 15);
   }
-  const std::size_t written = ZSTD_compress2(state.context, target.data(), target.size(),
-                                             source.data(), source.size());
+  const std::size_t written =
+      ZSTD_compress2(state.context, target.data(), target.size(), source.data(), source.size());
   if (ZSTD_isError(written) != 0) {
     return ResourceExhausted("Zstd cannot compress " + std::to_string(source.size()) +
                              " bytes: " + ZSTD_getErrorName(written));

@@ -78,7 +78,8 @@ TEST(ZstdTest, RoundTripsAtManySizes) {
   ZstdDecompressor decompressor;
   for (const int level : {1, 3}) {
     ZstdCompressor compressor(level);
-    for (const std::size_t size : {0, 1, 2, 63, 64, 65, 4095, 4096, 4097, 131071, 131073, 1 << 20}) {
+    for (const std::size_t size :
+         {0, 1, 2, 63, 64, 65, 4095, 4096, 4097, 131071, 131073, 1 << 20}) {
       for (const std::uint64_t values : {1, 3, 256}) {
         for (const ZstdContent content :
              {ZstdContent::kGeneral, ZstdContent::kEntropy, ZstdContent::kRuns}) {
@@ -86,8 +87,7 @@ TEST(ZstdTest, RoundTripsAtManySizes) {
           ByteVector packed(ZstdBound(size));
           packed.resize(compressor.Compress(source, packed, content).value());
           ByteVector target(size, std::byte{0xee});
-          const Status status =
-              decompressor.Decompress(packed, target, ZstdChecksum::kRequired);
+          const Status status = decompressor.Decompress(packed, target, ZstdChecksum::kRequired);
           ASSERT_TRUE(status.ok()) << status.ToString() << " at size " << size;
           ASSERT_EQ(target, source);
         }
@@ -172,7 +172,8 @@ TEST(ZstdTest, RefusesSkippableFramesFirstMiddleAndAlone) {
   }
 }
 
-// case F5: refused by comparison with the size that is expected; nothing of the claimed size exists.
+// case F5: refused by comparison with the size that is expected; nothing of the claimed size
+// exists.
 TEST(ZstdTest, RefusesAHugeClaimedSize) {
   const ByteVector frame = FromHexText("28b52ffde06c06060663636363");
   ASSERT_EQ(ZSTD_getFrameContentSize(frame.data(), frame.size()), 7161677109403190892u);
@@ -214,7 +215,8 @@ TEST(ZstdTest, RefusesTrailingBytesTruncationAndFlips) {
     ByteVector flipped = frame;
     flipped[i] ^= std::byte{0x10};
     const Status status = Decode(flipped, target);
-    // A reserved header bit aside, the checksum sees everything; where it does not, the bytes agree.
+    // A reserved header bit aside, the checksum sees everything; where it does not, the bytes
+    // agree.
     if (status.ok()) {
       EXPECT_EQ(target, source) << i;
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Applier: brings one staged delta into live weights. Preflight proves that the live bytes are the base
-// and writes nothing; Apply is the point of no return and proves the result. Everything that Apply
-// needs is made in the constructor, so that the pause holds nothing else.
+// Applier: brings one staged delta into live weights. Preflight proves that the live bytes are the
+// base and writes nothing; Apply is the point of no return and proves the result. Everything that
+// Apply needs is made in the constructor, so that the pause holds nothing else.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,8 @@ namespace segue {
 class Applier {
  public:
   // All must outlive the applier.
-  Applier(const Plan& plan, const StagedDelta& staged, const MutableModelView& live, Device& device);
+  Applier(const Plan& plan, const StagedDelta& staged, const MutableModelView& live,
+          Device& device);
 
   // VersionMismatch: the live bytes are not the base. Corruption: the payload does not lead to the
   // target that it states. Both name tensor and chunk.

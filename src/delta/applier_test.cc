@@ -26,8 +26,10 @@ constexpr std::uint64_t kPlace = kChunk + 200;  // Byte of the changed element, 
 // dense encodings and their rows alike.
 class ApplierTest : public ::testing::Test {
  protected:
-  ApplierTest() : plan_(test::OneTensorPlan(Dtype::kBF16, 3 * kChunk, kChunk)), base_(plan_, 1),
-                  target_(base_) {
+  ApplierTest()
+      : plan_(test::OneTensorPlan(Dtype::kBF16, 3 * kChunk, kChunk)),
+        base_(plan_, 1),
+        target_(base_) {
     target_.Tensor(0)[kPlace] ^= std::byte{1};
   }
 
@@ -89,9 +91,8 @@ TEST_F(ApplierTest, DenseEncodingsAndUnrecordedTouchedProveTheWholeChunk) {
     SCOPED_TRACE(EncodingName(encoding));
     StagedDelta staged = StageAs(encoding);
     if (encoding == Encoding::kSparse) {
-      staged = test::Stage(plan_, test::Rewrite(plan_, staged, [](ChunkRow& row) {
-                             row.touched = 0;
-                           }));
+      staged =
+          test::Stage(plan_, test::Rewrite(plan_, staged, [](ChunkRow& row) { row.touched = 0; }));
     }
     Model live = base_;
     ASSERT_TRUE(test::Preflight(plan_, staged, live).ok());
@@ -176,7 +177,8 @@ TEST_F(ApplierTest, NoRowsIsFine) {
 }
 
 TEST_F(ApplierTest, DescribesAChunkByTensorAndItsOwnCount) {
-  const Plan plan = Plan::Make({{"a", Dtype::kU8, {5000}}, {"b", Dtype::kU8, {9000}}}, 4096).value();
+  const Plan plan =
+      Plan::Make({{"a", Dtype::kU8, {5000}}, {"b", Dtype::kU8, {9000}}}, 4096).value();
   EXPECT_EQ(DescribeChunk(plan, 1), "tensor 'a' chunk 1");
   EXPECT_EQ(DescribeChunk(plan, 2), "tensor 'b' chunk 0");
   EXPECT_EQ(DescribeChunk(plan, 4), "tensor 'b' chunk 2");

@@ -25,7 +25,8 @@ Status ChangeReader::ReadMask(const ChunkWork& work) {
     std::byte* element = mask_.data() + std::uint64_t{positions[i]} * work.width;
     for (unsigned p = 0; p < work.width; ++p) {
       const std::byte* plane = work.sparse.plane[p];
-      element[p] = plane != nullptr ? plane[i] : static_cast<std::byte>(work.sparse.constants >> (8 * p));
+      element[p] =
+          plane != nullptr ? plane[i] : static_cast<std::byte>(work.sparse.constants >> (8 * p));
     }
   }
   return {};
@@ -47,9 +48,9 @@ Result<std::span<const std::uint32_t>> ChangeReader::ReadPositions(const ChunkWo
   }
   SEGUE_RETURN_IF_ERROR(ReadMask(work));
   const auto count_max = static_cast<std::uint32_t>(work.size / work.width);
-  const auto sums = host::ActiveKernels().diff_sparse(work.key, zeros_.data(), mask_.data(), work.size,
-                                                      work.width, count_max, positions_.data(),
-                                                      values_.data());
+  const auto sums =
+      host::ActiveKernels().diff_sparse(work.key, zeros_.data(), mask_.data(), work.size,
+                                        work.width, count_max, positions_.data(), values_.data());
   return std::span<const std::uint32_t>(positions_).first(sums.change_count);
 }
 
@@ -58,7 +59,8 @@ Status ChangeReader::CollectValues(const ChunkWork& work, ByteVector& target) {
   std::size_t offset = target.size();
   target.resize(offset + positions.size() * work.width);
   for (const std::uint32_t position : positions) {
-    std::memcpy(target.data() + offset, work.live + std::uint64_t{position} * work.width, work.width);
+    std::memcpy(target.data() + offset, work.live + std::uint64_t{position} * work.width,
+                work.width);
     offset += work.width;
   }
   return {};

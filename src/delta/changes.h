@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Changes: a row of any encoding as explicit changed elements, and the base values that stand there.
-// Composition merges them; the journal of an in-place apply keeps the base values, which, unlike an
-// XOR, can be written back any number of times.
+// Changes: a row of any encoding as explicit changed elements, and the base values that stand
+// there. Composition merges them; the journal of an in-place apply keeps the base values, which,
+// unlike an XOR, can be written back any number of times.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,8 @@ class ChangeReader {
 
   // Appends the live values at the changed elements to `target`, width bytes each.
   Status CollectValues(const ChunkWork& work, ByteVector& target);
-  // Writes values that CollectValues gave back to the live bytes. `values` must have the right size.
+  // Writes values that CollectValues gave back to the live bytes. `values` must have the right
+  // size.
   Status RestoreValues(const ChunkWork& work, ByteSpan values);
 
  private:

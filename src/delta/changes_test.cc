@@ -62,12 +62,13 @@ TEST(ChangesTest, PositionsAndMaskEqualAPlainLoop) {
         mask[k] = base[k] ^ target[k];
         const auto element = static_cast<std::uint32_t>(k / place.width);
         const bool differs = raw || mask[k] != std::byte{0};
-        if (differs && (expected.empty() || expected.back() != element)) expected.push_back(element);
+        if (differs && (expected.empty() || expected.back() != element))
+          expected.push_back(element);
       }
       const auto positions = reader.ReadPositions(work);
       ASSERT_TRUE(positions.ok());
-      EXPECT_TRUE(std::equal(positions->begin(), positions->end(), expected.begin(),
-                             expected.end()));
+      EXPECT_TRUE(
+          std::equal(positions->begin(), positions->end(), expected.begin(), expected.end()));
       if (raw) continue;
       ASSERT_TRUE(reader.ReadMask(work).ok());
       EXPECT_TRUE(std::equal(mask.begin(), mask.end(), reader.mask().begin()));

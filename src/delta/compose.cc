@@ -68,8 +68,9 @@ class Composer {
     const ChunkRow& a = first_.rows()[i];
     const ChunkRow& b = second_.rows()[j];
     if (a.after != b.before) {
-      return Corruption(DescribeChunk(plan_, a.chunk) + ": the chain is broken, one delta ends at " +
-                        a.after.ToHex() + ", the next starts at " + b.before.ToHex());
+      return Corruption(DescribeChunk(plan_, a.chunk) +
+                        ": the chain is broken, one delta ends at " + a.after.ToHex() +
+                        ", the next starts at " + b.before.ToHex());
     }
     const ChunkPlace place = plan_.Chunk(a.chunk);
     if (b.encoding == Encoding::kRaw) {

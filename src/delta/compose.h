@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Compose: two deltas in a row become one, without the weights. XOR lists merge (what cancels drops
-// out), digests chain (the first one's `before`, the second one's `after`), raw chunks win over what came
-// before them. `touched` does not compose and is left unrecorded where both deltas touch a chunk.
+// out), digests chain (the first one's `before`, the second one's `after`), raw chunks win over
+// what came before them. `touched` does not compose and is left unrecorded where both deltas touch
+// a chunk.
 #pragma once
 
 #include "checkpoint/plan.h"

@@ -24,12 +24,11 @@ using ::testing::HasSubstr;
 
 Result<ByteVector> Compose(const Plan& plan, ByteSpan first, ByteSpan second, Profile profile) {
   ByteVector payload;
-  const auto summary =
-      ComposeDeltas(plan, test::Stage(plan, first), test::Stage(plan, second), profile,
-                    [&](ByteSpan bytes) {
-                      AppendBytes(payload, bytes);
-                      return Status();
-                    });
+  const auto summary = ComposeDeltas(plan, test::Stage(plan, first), test::Stage(plan, second),
+                                     profile, [&](ByteSpan bytes) {
+                                       AppendBytes(payload, bytes);
+                                       return Status();
+                                     });
   if (!summary.ok()) return summary.status();
   EXPECT_EQ(summary->size, payload.size());
   EXPECT_EQ(summary->sha256, HashSha256(payload));
@@ -57,7 +56,9 @@ class ComposeTest : public ::testing::Test {
                           {"d", Dtype::kF32, {4000}}},
                          4096)
                   .value()),
-        v1_(plan_, 1), v2_(v1_), v3_(v1_) {
+        v1_(plan_, 1),
+        v2_(v1_),
+        v3_(v1_) {
     SetShare(0.02);
   }
 
@@ -121,9 +122,9 @@ TEST_F(ComposeTest, WhatCancelsLeavesNoRow) {
   for (const Encoding a : test::kEncodings) {
     for (const Encoding b : test::kEncodings) {
       if (a == Encoding::kRaw || b == Encoding::kRaw) continue;
-      auto payload = Compose(plan_, test::EncodeAs(plan_, v1_, v2_, std::span(&a, 1)),
-                                   test::EncodeAs(plan_, v2_, v1_, std::span(&b, 1)),
-                                   Profile::kSparseZstd);
+      auto payload =
+          Compose(plan_, test::EncodeAs(plan_, v1_, v2_, std::span(&a, 1)),
+                  test::EncodeAs(plan_, v2_, v1_, std::span(&b, 1)), Profile::kSparseZstd);
       ASSERT_TRUE(payload.ok());
       const StagedDelta staged = test::Stage(plan_, *payload);
       for (const ChunkRow& row : staged.rows()) EXPECT_EQ(row.encoding, Encoding::kRaw);
@@ -137,7 +138,7 @@ TEST_F(ComposeTest, AnEmptyDeltaIsNeutral) {
   const auto delta = test::Encode(plan_, v1_, v2_, {});
   for (const bool first : {true, false}) {
     auto payload = first ? Compose(plan_, empty, delta.payload, Profile::kSparseZstd)
-                               : Compose(plan_, delta.payload, empty, Profile::kSparseZstd);
+                         : Compose(plan_, delta.payload, empty, Profile::kSparseZstd);
     ASSERT_TRUE(payload.ok());
     ExpectLeads(plan_, *payload, v1_, v2_);
     const StagedDelta a = test::Stage(plan_, *payload);

@@ -15,8 +15,8 @@
 namespace segue {
 namespace {
 
-// Chunks are taken in units of about this many model bytes: enough rows in a group for Zstd's tables
-// to pay off, little enough that two units a thread fit in the memory promised.
+// Chunks are taken in units of about this many model bytes: enough rows in a group for Zstd's
+// tables to pay off, little enough that two units a thread fit in the memory promised.
 constexpr std::uint64_t kUnitSize = 32ull << 20;
 constexpr std::uint64_t kUnitChunksMax = 4096;
 // A group is closed when its streams hold this much, or when the next chunk might take a frame of
@@ -36,7 +36,8 @@ std::uint32_t SparseCountMax(std::uint64_t element_count, unsigned width) {
 bool SparseIsOverRaw(std::uint32_t change_count, const ChunkPlace& place) {
   if (change_count == 0) return false;
   const auto element_count = static_cast<std::uint32_t>(place.size / place.width);
-  const SparseShape shape = {change_count, element_count, ChooseLowBits(change_count, element_count)};
+  const SparseShape shape = {change_count, element_count,
+                             ChooseLowBits(change_count, element_count)};
   const std::uint64_t values = std::uint64_t{change_count} * place.width;
   return shape.LowSize() + shape.HighSize() + values > place.size;
 }
@@ -49,7 +50,8 @@ bool IsIncompressible(const std::byte* bytes, std::uint64_t size) {
   // A stride that is odd visits every byte plane.
   const std::uint64_t stride = (size / kSampleCount) | 1;
   std::uint64_t count = 0;
-  for (std::uint64_t i = 0; i < size; i += stride, ++count) ++histogram[std::to_integer<int>(bytes[i])];
+  for (std::uint64_t i = 0; i < size; i += stride, ++count)
+    ++histogram[std::to_integer<int>(bytes[i])];
   double bits = 0;
   for (const std::uint32_t n : histogram) {
     if (n != 0) bits -= n * std::log2(static_cast<double>(n) / static_cast<double>(count));
@@ -141,8 +143,8 @@ ChunkEncoder::ChunkEncoder(Profile profile, std::uint64_t chunk_size_max)
       positions_(chunk_size_max + kDigestBlockSize),
       values_(chunk_size_max + kDigestBlockSize),
       mask_(chunk_size_max),
-      compressed_(std::max({ZstdBound(chunk_size_max), SnappyBound(chunk_size_max),
-                            Lz4Bound(chunk_size_max)})) {}
+      compressed_(std::max(
+          {ZstdBound(chunk_size_max), SnappyBound(chunk_size_max), Lz4Bound(chunk_size_max)})) {}
 
 ChunkEncoder::Sums ChunkEncoder::Encode(std::uint64_t chunk, const ChunkPlace& place,
                                         const std::byte* base, const std::byte* target,
@@ -150,8 +152,8 @@ ChunkEncoder::Sums ChunkEncoder::Encode(std::uint64_t chunk, const ChunkPlace& p
   if (profile_ == Profile::kSparseZstd) {
     return EncodeSparseProfile(chunk, place, base, target, group);
   }
-  const host::DiffSums sums = host::ActiveKernels().diff_dense(KeyOf(place), base, target, place.size,
-                                                               place.width, mask_.data());
+  const host::DiffSums sums = host::ActiveKernels().diff_dense(
+      KeyOf(place), base, target, place.size, place.width, mask_.data());
   const RowSums row = {sums.before, sums.after, 0, sums.change_count};
   if (sums.change_count != 0 && !AddCompressedMask(chunk, place, row, group)) {
     group.AddDense(chunk, place, row, Encoding::kRaw, ByteSpan(target, place.size));
@@ -164,9 +166,8 @@ ChunkEncoder::Sums ChunkEncoder::EncodeSparseProfile(std::uint64_t chunk, const 
                                                      GroupBuilder& group) {
   const host::Kernels& kernels = host::ActiveKernels();
   const std::uint32_t count_max = SparseCountMax(place.size / place.width, place.width);
-  host::DiffSums sums =
-      kernels.diff_sparse(KeyOf(place), base, target, place.size, place.width, count_max,
-                          positions_.data(), values_.data());
+  host::DiffSums sums = kernels.diff_sparse(KeyOf(place), base, target, place.size, place.width,
+                                            count_max, positions_.data(), values_.data());
   if (!sums.overflow && !SparseIsOverRaw(sums.change_count, place)) {
     if (sums.change_count != 0) {
       group.AddSparse(chunk, place, {sums.before, sums.after, sums.touched, sums.change_count},

@@ -5,8 +5,8 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <functional>
+#include <memory>
 
 #include "base/digest.h"
 #include "checkpoint/plan.h"
@@ -38,7 +38,7 @@ struct EncodeOptions {
 
 struct EncodeReport {
   PayloadSummary payload;
-  Digest base_digest;    // Of the tensors that the owner covers.
+  Digest base_digest;  // Of the tensors that the owner covers.
   Digest target_digest;
 };
 
@@ -49,8 +49,8 @@ Result<EncodeReport> EncodeDelta(const Plan& plan, const ModelView& base, const 
 // Digest of everything the view holds.
 Digest DigestModel(const Plan& plan, const ModelView& view, unsigned threads);
 
-// Adds the difference of one chunk to a group, in the encoding that the profile and the cost choose.
-// Holds buffers of a few chunks. Not thread-safe.
+// Adds the difference of one chunk to a group, in the encoding that the profile and the cost
+// choose. Holds buffers of a few chunks. Not thread-safe.
 class ChunkEncoder {
  public:
   ChunkEncoder(Profile profile, std::uint64_t chunk_size_max);
@@ -63,10 +63,10 @@ class ChunkEncoder {
   Sums Encode(std::uint64_t chunk, const ChunkPlace& place, const std::byte* base,
               const std::byte* target, GroupBuilder& group);
 
-  // The same from a mask alone, with digests that are known (composition). Nothing is added for a mask
-  // of zeros. `touched` stays unrecorded.
-  void EncodeMask(std::uint64_t chunk, const ChunkPlace& place, const std::byte* mask, Digest before,
-                  Digest after, GroupBuilder& group);
+  // The same from a mask alone, with digests that are known (composition). Nothing is added for a
+  // mask of zeros. `touched` stays unrecorded.
+  void EncodeMask(std::uint64_t chunk, const ChunkPlace& place, const std::byte* mask,
+                  Digest before, Digest after, GroupBuilder& group);
 
  private:
   Sums EncodeSparseProfile(std::uint64_t chunk, const ChunkPlace& place, const std::byte* base,

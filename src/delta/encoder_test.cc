@@ -25,8 +25,8 @@ constexpr std::uint64_t kChunk = 1 << 20;
 Plan ManyTensors(std::uint64_t chunk_size) {
   std::vector<TensorSpec> specs;
   for (int i = 0; i < 30; ++i) {
-    const std::string name = std::string("t") + static_cast<char>('a' + i / 10) +
-                             static_cast<char>('0' + i % 10);
+    const std::string name =
+        std::string("t") + static_cast<char>('a' + i / 10) + static_cast<char>('0' + i % 10);
     specs.push_back(test::SpecOfSize(name, i % 3 == 0 ? Dtype::kF32 : Dtype::kBF16,
                                      static_cast<std::uint64_t>(i % 5) * 7000));
   }
@@ -141,8 +141,8 @@ TEST(EncoderTest, PayloadsOfAllOwnersAreTheWhole) {
       Digest before;
       Digest after;
       for (std::uint32_t owner = 0; owner < owners; ++owner) {
-        auto part = Encode(plan, base, target,
-                           {.profile = profile, .owner = owner, .owner_count = owners});
+        auto part =
+            Encode(plan, base, target, {.profile = profile, .owner = owner, .owner_count = owners});
         before += part.report.base_digest;
         after += part.report.target_digest;
         payloads.push_back(std::move(part.payload));
@@ -179,10 +179,9 @@ TEST(EncoderTest, ASinkThatFailsEndsTheEncoding) {
   Mutate(plan, target, 0.05, 2);
   for (int fail_at = 0; fail_at < 4; ++fail_at) {
     int calls = 0;
-    const auto result =
-        EncodeDelta(plan, base.view(), target.view(), {.threads = 2}, [&](ByteSpan) {
-          return calls++ == fail_at ? Unavailable("disk is full") : Status();
-        });
+    const auto result = EncodeDelta(
+        plan, base.view(), target.view(), {.threads = 2},
+        [&](ByteSpan) { return calls++ == fail_at ? Unavailable("disk is full") : Status(); });
     EXPECT_EQ(result.status().code(), StatusCode::kUnavailable) << fail_at;
   }
 }
@@ -190,9 +189,9 @@ TEST(EncoderTest, ASinkThatFailsEndsTheEncoding) {
 // docs/format.md, section 5: below 16 MiB unless one chunk alone is larger.
 TEST(EncoderTest, FramesStayBelow16MiB) {
   for (const std::uint64_t chunk : {1ull << 20, 8ull << 20, 16ull << 20}) {
-    const Plan plan = Plan::Make({{"a", Dtype::kU8, {3ull << 20}}, {"b", Dtype::kU8, {32ull << 20}}},
-                                 chunk)
-                          .value();
+    const Plan plan =
+        Plan::Make({{"a", Dtype::kU8, {3ull << 20}}, {"b", Dtype::kU8, {32ull << 20}}}, chunk)
+            .value();
     const Model base(plan, 1);
     Model target = base;
     for (std::byte& byte : target.bytes()) byte ^= std::byte{1};

@@ -136,7 +136,8 @@ class Update {
 
 std::vector<std::string> Folders(const char* kind) {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(fs::path(SEGUE_SOURCE_DIR) / "tests/golden" / kind)) {
+  for (const auto& entry :
+       fs::directory_iterator(fs::path(SEGUE_SOURCE_DIR) / "tests/golden" / kind)) {
     names.push_back(entry.path().filename());
   }
   std::sort(names.begin(), names.end());
@@ -175,7 +176,8 @@ TEST(GoldenTest, EveryInvalidUpdateIsRefusedWithItsCode) {
       continue;
     }
     EXPECT_TRUE(Expects(std::string(AsText(expectation)), status.code()))
-        << status.ToString() << "\n" << AsText(expectation);
+        << status.ToString() << "\n"
+        << AsText(expectation);
     EXPECT_TRUE(update.LiveIsBase());
   }
 }

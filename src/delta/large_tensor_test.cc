@@ -74,9 +74,9 @@ void ExpectTarget(const Plan& plan, const StagedDelta& staged, ZeroBytes& live,
 
 // case F7
 TEST(LargeTensorTest, EveryProfileAtEveryBorder) {
-  for (const std::uint64_t size : {std::uint64_t{1} << 31, kLz4Limit + 1,
-                                   (std::uint64_t{1} << 32) - 1, std::uint64_t{1} << 32,
-                                   (std::uint64_t{1} << 32) + 1}) {
+  for (const std::uint64_t size :
+       {std::uint64_t{1} << 31, kLz4Limit + 1, (std::uint64_t{1} << 32) - 1, std::uint64_t{1} << 32,
+        (std::uint64_t{1} << 32) + 1}) {
     const Plan plan = test::OneTensorPlan(Dtype::kU8, size, kChunk);
     const ZeroBytes base(size);
     ZeroBytes target(size);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Manifest, lineage record and owner record: the small JSON objects of docs/format.md, sections 7 and 8.
-// Parsing is strict (types, ranges, duplicate keys, sizes); writing is deterministic.
+// Manifest, lineage record and owner record: the small JSON objects of docs/format.md, sections 7
+// and 8. Parsing is strict (types, ranges, duplicate keys, sizes); writing is deterministic.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct DeltaIdentity {
   Sha256 plan;
   Sha256 base_layout;
   Sha256 target_layout;
-  Digest base_digest;    // Owner record: over the tensors that the owner covers.
+  Digest base_digest;  // Owner record: over the tensors that the owner covers.
   Digest target_digest;
   std::string profile;
   std::uint64_t changed_chunks = 0;
@@ -79,7 +79,8 @@ struct OwnerRecord {
   static Result<OwnerRecord> Parse(ByteSpan json, const std::string& name);
 };
 
-// Lineage names: 1 to limits::kLineageNameSizeMax of [A-Za-z0-9._-], not beginning with '.' (case B5).
+// Lineage names: 1 to limits::kLineageNameSizeMax of [A-Za-z0-9._-], not beginning with '.' (case
+// B5).
 Status CheckLineageName(std::string_view name);
 
 // Object names of docs/format.md, section 8.

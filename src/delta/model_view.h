@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ModelView: where the bytes of a plan's tensors lie in memory, one pointer a tensor in the plan's order.
-// Owns nothing; a mapped checkpoint, a buffer or live weights all look the same through it.
+// ModelView: where the bytes of a plan's tensors lie in memory, one pointer a tensor in the plan's
+// order. Owns nothing; a mapped checkpoint, a buffer or live weights all look the same through it.
 #pragma once
 
 #include <cstddef>

@@ -153,7 +153,8 @@ Status CheckGroups(const PayloadTable& table, std::uint64_t frames_size, const P
       }
       outer_total += entry.outer_size;
     }
-    if (group.stream_mask >> kStreamCount != 0) return Corruption("payload group has unknown streams");
+    if (group.stream_mask >> kStreamCount != 0)
+      return Corruption("payload group has unknown streams");
   }
   if (row != table.rows.size() || frame != table.frames.size() || outer_total != frames_size) {
     return Corruption("payload frames of " + std::to_string(outer_total) + " bytes, expected " +
@@ -278,8 +279,9 @@ Result<Trailer> Trailer::Parse(ByteSpan bytes, std::uint64_t payload_size, const
   SEGUE_CHECK(bytes.size() == kTrailerSize && payload_size >= kPreludeSize + kTrailerSize);
   ByteReader reader(bytes);
   Trailer trailer;
-  for (std::uint64_t* field : {&trailer.table_offset, &trailer.table_size, &trailer.table_inner_size,
-                               &trailer.group_count, &trailer.frame_count, &trailer.row_count}) {
+  for (std::uint64_t* field :
+       {&trailer.table_offset, &trailer.table_size, &trailer.table_inner_size, &trailer.group_count,
+        &trailer.frame_count, &trailer.row_count}) {
     *field = reader.Read<std::uint64_t>();
   }
   const auto reserved = reader.Read<std::uint64_t>();
@@ -302,7 +304,8 @@ Result<Trailer> Trailer::Parse(ByteSpan bytes, std::uint64_t payload_size, const
   if (trailer.table_inner_size != trailer.group_count * kGroupSize +
                                       trailer.frame_count * kFrameSize +
                                       trailer.row_count * kRowSize) {
-    return Corruption("payload table claims " + std::to_string(trailer.table_inner_size) + " bytes");
+    return Corruption("payload table claims " + std::to_string(trailer.table_inner_size) +
+                      " bytes");
   }
   return trailer;
 }

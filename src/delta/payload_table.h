@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Payload table: the rows, groups and frames of a payload object, shared by writer and reader.
-// docs/format.md, section 5, is normative. A parsed table has been checked against the plan and against
-// itself: sizes that follow from it are safe to allocate and to slice by.
+// docs/format.md, section 5, is normative. A parsed table has been checked against the plan and
+// against itself: sizes that follow from it are safe to allocate and to slice by.
 #pragma once
 
 #include <array>

@@ -97,11 +97,13 @@ TEST_F(PayloadTableTest, RefusesAnotherSize) {
 TEST_F(PayloadTableTest, RefusesLiesAboutRows) {
   const auto edit_row = [&](const char* what, std::size_t row, std::function<void(ChunkRow&)> edit,
                             StatusCode code = StatusCode::kCorruption) {
-    ExpectRefused(what, [&](PayloadTable& table) { edit(table.rows[row]); }, code);
+    ExpectRefused(
+        what, [&](PayloadTable& table) { edit(table.rows[row]); }, code);
   };
   for (const auto code : {std::uint8_t{0}, std::uint8_t{7}, std::uint8_t{255}}) {
-    edit_row("encoding", kRawRow, [&](ChunkRow& row) { row.encoding = Encoding{code}; },
-             StatusCode::kUnsupported);
+    edit_row(
+        "encoding", kRawRow, [&](ChunkRow& row) { row.encoding = Encoding{code}; },
+        StatusCode::kUnsupported);
   }
   edit_row("chunk", 6, [](ChunkRow& row) { row.chunk = 8; });
   edit_row("chunk far away", 6, [](ChunkRow& row) { row.chunk = 0xffffffff; });
@@ -154,11 +156,13 @@ TEST_F(PayloadTableTest, RefusesLiesAboutGroupsAndFrames) {
   for (std::size_t i = 0; i < table_.frames.size(); ++i) {
     ExpectRefused("inner_size", [&](PayloadTable& t) { t.frames[i].inner_size += 1; });
     ExpectRefused("outer_size", [&](PayloadTable& t) { t.frames[i].outer_size += 1; });
-    ExpectRefused("inner_size over the limit",
-                  [&](PayloadTable& t) { t.frames[i].inner_size = (1u << 26) + 1; },
-                  StatusCode::kResourceExhausted);
-    ExpectRefused("outer codec", [&](PayloadTable& t) { t.frames[i].outer = Outer{2}; },
-                  StatusCode::kUnsupported);
+    ExpectRefused(
+        "inner_size over the limit",
+        [&](PayloadTable& t) { t.frames[i].inner_size = (1u << 26) + 1; },
+        StatusCode::kResourceExhausted);
+    ExpectRefused(
+        "outer codec", [&](PayloadTable& t) { t.frames[i].outer = Outer{2}; },
+        StatusCode::kUnsupported);
   }
   ExpectRefused("a stored frame of two sizes", [](PayloadTable& t) {
     const auto stored = std::find_if(t.frames.begin(), t.frames.end(), [](const Frame& frame) {
@@ -180,8 +184,8 @@ TEST_F(PayloadTableTest, RefusesLiesOfTheTrailer) {
     const Status status = Trailer::Parse(trailer.Serialize(), payload_.size(), plan_).status();
     EXPECT_EQ(status.code(), StatusCode::kCorruption) << value;
   };
-  for (const std::uint64_t value : {std::uint64_t{0}, std::uint64_t{1} << 32, UINT64_MAX,
-                                    UINT64_MAX - 63, std::uint64_t{15}}) {
+  for (const std::uint64_t value :
+       {std::uint64_t{0}, std::uint64_t{1} << 32, UINT64_MAX, UINT64_MAX - 63, std::uint64_t{15}}) {
     refused(&Trailer::table_offset, value);
     refused(&Trailer::table_size, value);
     refused(&Trailer::table_inner_size, value);

@@ -109,8 +109,8 @@ Result<ByteSpan> GroupBuilder::Compress(unsigned stream, ByteSpan inner) {
   SEGUE_ASSIGN_OR_RETURN(
       const std::size_t size,
       zstd_.Compress(inner, first, general ? ZstdContent::kGeneral : ZstdContent::kEntropy));
-  // Below two bits a symbol (high bytes of small steps) one symbol rules, and a Huffman code, which takes
-  // one bit at least, is far from the entropy.
+  // Below two bits a symbol (high bytes of small steps) one symbol rules, and a Huffman code, which
+  // takes one bit at least, is far from the entropy.
   if (general || size * 4 >= inner.size()) return ByteSpan(first).first(size);
   const MutableByteSpan second = MutableByteSpan(compressed_).subspan(bound, bound);
   SEGUE_ASSIGN_OR_RETURN(const std::size_t runs_size,
@@ -185,12 +185,8 @@ Result<PayloadSummary> PayloadWriter::Finish() {
   ByteVector compressed(ZstdBound(inner.size()));
   ZstdCompressor zstd(3);
   SEGUE_ASSIGN_OR_RETURN(const std::size_t size, zstd.Compress(inner, compressed));
-  const Trailer trailer = {offset_,
-                           size,
-                           inner.size(),
-                           table_.groups.size(),
-                           table_.frames.size(),
-                           table_.rows.size()};
+  const Trailer trailer = {
+      offset_, size, inner.size(), table_.groups.size(), table_.frames.size(), table_.rows.size()};
   SEGUE_RETURN_IF_ERROR(Emit(ByteSpan(compressed).first(size)));
   SEGUE_RETURN_IF_ERROR(Emit(trailer.Serialize()));
   summary.size = offset_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Payload writer: rows into groups, groups into outer frames, frames into one object, streamed in order
-// through a sink. What it writes depends on the rows alone, never on threads or time.
+// Payload writer: rows into groups, groups into outer frames, frames into one object, streamed in
+// order through a sink. What it writes depends on the rows alone, never on threads or time.
 #pragma once
 
 #include <array>
@@ -44,8 +44,8 @@ class GroupBuilder {
   // The chunk's whole mask as byte planes.
   void AddPlanes(std::uint64_t chunk, const ChunkPlace& place, const RowSums& sums, ByteSpan mask);
   // `data`: the mask under snappy, lz4 or zstd, or the target bytes for raw.
-  void AddDense(std::uint64_t chunk, const ChunkPlace& place, const RowSums& sums, Encoding encoding,
-                ByteSpan data);
+  void AddDense(std::uint64_t chunk, const ChunkPlace& place, const RowSums& sums,
+                Encoding encoding, ByteSpan data);
   // A row whose stream parts exist already (composition).
   void AddRow(const ChunkRow& row, std::span<const ByteSpan, kStreamCount> parts);
 
@@ -63,8 +63,8 @@ class GroupBuilder {
 
   std::vector<ChunkRow> rows_;
   std::array<ByteVector, kStreamCount> streams_;
-  bool has_planes_ = false;      // Some row has encoding planes.
-  bool zstd_inside_ = false;     // Some row is compressed by zstd already.
+  bool has_planes_ = false;   // Some row has encoding planes.
+  bool zstd_inside_ = false;  // Some row is compressed by zstd already.
   ByteVector split_;
   ByteVector compressed_;
   ZstdCompressor zstd_{1};

@@ -15,9 +15,7 @@ namespace {
 
 using test::Model;
 
-RowSums Sums(std::uint32_t change_count) {
-  return {{{1, 2}}, {{3, 4}}, 5, change_count};
-}
+RowSums Sums(std::uint32_t change_count) { return {{{1, 2}}, {{3, 4}}, 5, change_count}; }
 
 TEST(PayloadWriterTest, ConstantPlanesAreElided) {
   const Plan plan = test::OneTensorPlan(Dtype::kF32, 4096, 4096);
@@ -42,9 +40,9 @@ TEST(PayloadWriterTest, ConstantPlanesAreElided) {
   EXPECT_EQ(ByteVector(parts[kStreamPlane0].begin(), parts[kStreamPlane0].end()),
             (ByteVector{std::byte{1}, std::byte{2}, std::byte{3}}));
   std::vector<std::uint32_t> decoded(3);
-  ASSERT_TRUE(DecodePositions(RowShape(row, plan.Chunk(0)), parts[kStreamLow], parts[kStreamHigh],
-                              decoded)
-                  .ok());
+  ASSERT_TRUE(
+      DecodePositions(RowShape(row, plan.Chunk(0)), parts[kStreamLow], parts[kStreamHigh], decoded)
+          .ok());
   EXPECT_EQ(decoded, positions);
 }
 

@@ -54,7 +54,7 @@ void CheckTwice(const Plan& plan, const Model& base, const Model& target, Profil
   Applier applier(plan, staged, live.live(), *device);
   ASSERT_TRUE(applier.Apply().ok());
   if (!rows.empty()) {
-    EXPECT_FALSE(applier.Preflight().ok());         // It is not the base any more.
+    EXPECT_FALSE(applier.Preflight().ok());                   // It is not the base any more.
     EXPECT_EQ(applier.Apply().code(), StatusCode::kTainted);  // Nor is the result its target.
   }
   // A tainted batch stops early; chunk by chunk the second XOR gives the base.
@@ -108,10 +108,10 @@ TEST(RoundTripTest, TinyTensors) {
 TEST(RoundTripTest, DefaultChunkSizeWithSeveralChunks) {
   constexpr std::uint64_t kChunk = 1 << 20;
   for (const Dtype dtype : {Dtype::kU8, Dtype::kBF16, Dtype::kI64}) {
-    const Plan plan = Plan::Make({test::SpecOfSize("a", dtype, kChunk - 8),
-                                  test::SpecOfSize("b", dtype, kChunk),
-                                  test::SpecOfSize("c", dtype, 2 * kChunk + 8)})
-                          .value();
+    const Plan plan =
+        Plan::Make({test::SpecOfSize("a", dtype, kChunk - 8), test::SpecOfSize("b", dtype, kChunk),
+                    test::SpecOfSize("c", dtype, 2 * kChunk + 8)})
+            .value();
     for (const double share : {1e-9, 0.001, 0.125, 1.0}) {
       const Model base(plan, 1);
       Model target = base;
@@ -154,10 +154,10 @@ struct SpecialValue {
 // case D11: as BF16, in a tensor that is otherwise equal.
 TEST(RoundTripTest, SpecialFloatsGoOverBitForBit) {
   constexpr SpecialValue kValues[] = {
-      {"zero to negative zero", 0x0000, 0x8000},    {"NaN payload to NaN payload", 0x7fc1, 0x7fc2},
-      {"NaN to number", 0x7fc0, 0x3f80},            {"quiet to signalling NaN", 0x7fc0, 0x7f81},
-      {"signalling NaN payloads", 0x7f81, 0xff82},  {"denormal to zero", 0x0001, 0x0000},
-      {"denormal to denormal", 0x0001, 0x0002},     {"infinity to NaN", 0x7f80, 0x7f81},
+      {"zero to negative zero", 0x0000, 0x8000},   {"NaN payload to NaN payload", 0x7fc1, 0x7fc2},
+      {"NaN to number", 0x7fc0, 0x3f80},           {"quiet to signalling NaN", 0x7fc0, 0x7f81},
+      {"signalling NaN payloads", 0x7f81, 0xff82}, {"denormal to zero", 0x0001, 0x0000},
+      {"denormal to denormal", 0x0001, 0x0002},    {"infinity to NaN", 0x7f80, 0x7f81},
   };
   const Plan plan = test::OneTensorPlan(Dtype::kBF16, 2000, 4096);
   for (const SpecialValue& value : kValues) {

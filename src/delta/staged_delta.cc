@@ -15,13 +15,12 @@
 namespace segue {
 namespace {
 
-Status DecodeFrame(const Frame& frame, ByteSpan outer, std::byte* target,
-                   ZstdDecompressor& zstd) {
+Status DecodeFrame(const Frame& frame, ByteSpan outer, std::byte* target, ZstdDecompressor& zstd) {
   if (frame.outer == Outer::kStored) {
     std::memcpy(target, outer.data(), outer.size());
   } else {
-    SEGUE_RETURN_IF_ERROR(zstd.Decompress(outer, MutableByteSpan(target, frame.inner_size),
-                                          ZstdChecksum::kRequired));
+    SEGUE_RETURN_IF_ERROR(
+        zstd.Decompress(outer, MutableByteSpan(target, frame.inner_size), ZstdChecksum::kRequired));
   }
   std::memset(target + frame.inner_size, 0, host::kStreamSlack);
   return {};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Staged delta: the payloads of one version with the outer codec undone, held in memory so that applying
-// needs no file, no network and no allocation. Staging memory is the inner bytes and a fixed allowance
-// for each row, never the model.
+// Staged delta: the payloads of one version with the outer codec undone, held in memory so that
+// applying needs no file, no network and no allocation. Staging memory is the inner bytes and a
+// fixed allowance for each row, never the model.
 #pragma once
 
 #include <array>

@@ -22,7 +22,8 @@ using ::testing::HasSubstr;
 class StagedDeltaTest : public ::testing::Test {
  protected:
   StagedDeltaTest()
-      : plan_(test::OneTensorPlan(Dtype::kBF16, 6 * 4096 + 100, 4096)), base_(plan_, 1),
+      : plan_(test::OneTensorPlan(Dtype::kBF16, 6 * 4096 + 100, 4096)),
+        base_(plan_, 1),
         target_(base_) {
     test::Mutate(plan_, target_, 0.02, 2, 0x07);
     payload_ = test::EncodeAs(plan_, base_, target_, test::kEncodings);

@@ -56,8 +56,8 @@ class Counter {
   ChunkEnds Count(const ChunkPlace& place, bool is_float16, const std::byte* base,
                   const std::byte* target) {
     const auto count_max = static_cast<std::uint32_t>(place.size / place.width);
-    const auto found = host::ActiveKernels().diff_sparse({}, base, target, place.size, place.width,
-                                                         count_max, positions_.data(), masks_.data());
+    const auto found = host::ActiveKernels().diff_sparse(
+        {}, base, target, place.size, place.width, count_max, positions_.data(), masks_.data());
     const std::uint32_t count = found.change_count;
     if (count == 0) return {};
     CountPositions(count, place.width);
@@ -66,7 +66,8 @@ class Counter {
     return {count, positions_[0], positions_[count - 1]};
   }
 
-  void AddTo(ChangeStatistics& total, std::array<std::vector<std::uint64_t>, kWidths>& values) const {
+  void AddTo(ChangeStatistics& total,
+             std::array<std::vector<std::uint64_t>, kWidths>& values) const {
     total.one_ulp += one_ulp_;
     total.lines_touched += lines_touched_;
     for (std::size_t i = 0; i < gaps_.size(); ++i) total.gaps[i] += gaps_[i];
@@ -118,7 +119,8 @@ class Counter {
 };
 
 // Counts of every tensor, and the gaps between a chunk's last change and the next one's first.
-void JoinChunks(const Plan& plan, const std::vector<ChunkEnds>& ends, ChangeStatistics& statistics) {
+void JoinChunks(const Plan& plan, const std::vector<ChunkEnds>& ends,
+                ChangeStatistics& statistics) {
   for (const PlanTensor& tensor : plan.tensors()) {
     std::uint64_t changed = 0;
     std::uint64_t last = 0;
@@ -190,7 +192,8 @@ ChangeStatistics CountChanges(const Plan& plan, const ModelView& base, const Mod
   std::mutex mutex;
   std::uint64_t done = 0;
   const auto job = [&](std::size_t number, unsigned thread) -> Status {
-    if (counters[thread] == nullptr) counters[thread] = std::make_unique<Counter>(plan.chunk_size());
+    if (counters[thread] == nullptr)
+      counters[thread] = std::make_unique<Counter>(plan.chunk_size());
     const ChunkPlace place = plan.Chunk(number);
     const Dtype dtype = plan.tensors()[place.tensor].spec.dtype;
     ends[number] = counters[thread]->Count(place, dtype == Dtype::kBF16 || dtype == Dtype::kF16,
@@ -212,16 +215,17 @@ ChangeStatistics CountChanges(const Plan& plan, const ModelView& base, const Mod
 }
 
 std::string_view TensorClass(std::string_view name) {
-  // The first line that fits decides: scales of any tensor are scales, norms inside attention are norms.
+  // The first line that fits decides: scales of any tensor are scales, norms inside attention are
+  // norms.
   static constexpr std::pair<std::string_view, std::string_view> kPatterns[] = {
-      {"scale", "scale"},          {"norm", "norm"},           {".ln_", "norm"},
-      {"embed", "embedding"},      {".wte.", "embedding"},     {"lm_head", "head"},
-      {"router", "router"},        {"expert_gate", "router"},  {".gate.", "router"},
-      {"expert", "experts"},       {"attn", "attention"},      {"attention", "attention"},
-      {"q_proj", "attention"},     {"k_proj", "attention"},    {"v_proj", "attention"},
-      {"o_proj", "attention"},     {"qkv", "attention"},       {"mlp", "mlp"},
-      {"ffn", "mlp"},              {"feed_forward", "mlp"},    {"gate_proj", "mlp"},
-      {"up_proj", "mlp"},          {"down_proj", "mlp"},
+      {"scale", "scale"},      {"norm", "norm"},          {".ln_", "norm"},
+      {"embed", "embedding"},  {".wte.", "embedding"},    {"lm_head", "head"},
+      {"router", "router"},    {"expert_gate", "router"}, {".gate.", "router"},
+      {"expert", "experts"},   {"attn", "attention"},     {"attention", "attention"},
+      {"q_proj", "attention"}, {"k_proj", "attention"},   {"v_proj", "attention"},
+      {"o_proj", "attention"}, {"qkv", "attention"},      {"mlp", "mlp"},
+      {"ffn", "mlp"},          {"feed_forward", "mlp"},   {"gate_proj", "mlp"},
+      {"up_proj", "mlp"},      {"down_proj", "mlp"},
   };
   if (name == "output.weight" || name == "head.weight") return "head";
   for (const auto& [pattern, tensor_class] : kPatterns) {

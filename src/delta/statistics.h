@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Statistics: what changed between two versions, counted in one parallel pass: per tensor, per bit, by
-// gaps; and the entropy bound that payloads are held against. Counts are whole numbers and do not
-// depend on the number of threads.
+// Statistics: what changed between two versions, counted in one parallel pass: per tensor, per bit,
+// by gaps; and the entropy bound that payloads are held against. Counts are whole numbers and do
+// not depend on the number of threads.
 #pragma once
 
 #include <array>
@@ -18,13 +18,13 @@
 namespace segue {
 
 struct ChangeStatistics {
-  std::vector<std::uint64_t> changed;       // Elements that differ, of each tensor of the plan.
+  std::vector<std::uint64_t> changed;  // Elements that differ, of each tensor of the plan.
   std::uint64_t changed_total = 0;
-  std::array<std::uint64_t, 64> xor_bits{}; // How often bit k of a mask is set.
+  std::array<std::uint64_t, 64> xor_bits{};  // How often bit k of a mask is set.
   // Distances between neighbouring changes of one tensor, by floor(log2(distance)).
   std::array<std::uint64_t, 40> gaps{};
-  std::uint64_t one_ulp = 0;                // BF16 and F16 that moved to a neighbour in value.
-  std::uint64_t lines_touched = 0;          // 64-byte lines, counted from each tensor's start.
+  std::uint64_t one_ulp = 0;        // BF16 and F16 that moved to a neighbour in value.
+  std::uint64_t lines_touched = 0;  // 64-byte lines, counted from each tensor's start.
   double entropy_bound_bytes = 0;
 };
 
@@ -37,14 +37,15 @@ struct CountOptions {
 ChangeStatistics CountChanges(const Plan& plan, const ModelView& base, const ModelView& target,
                               const CountOptions& options);
 
-// The least that positions and values of `changed` among `element_count` elements can take when both
-// are drawn independently: N x H2(n / N) bits for the positions, and n x H for the values. `values`
-// holds histograms of equal length one after the other, each counting every change once; their
-// entropies add up.
+// The least that positions and values of `changed` among `element_count` elements can take when
+// both are drawn independently: N x H2(n / N) bits for the positions, and n x H for the values.
+// `values` holds histograms of equal length one after the other, each counting every change once;
+// their entropies add up.
 double EntropyBoundBytes(std::uint64_t element_count, std::uint64_t changed,
                          std::span<const std::uint64_t> values, std::size_t histogram_size);
 
-// Kind of a tensor by its name: attention, mlp, experts, router, embedding, head, norm, scale, other.
+// Kind of a tensor by its name: attention, mlp, experts, router, embedding, head, norm, scale,
+// other.
 std::string_view TensorClass(std::string_view name);
 
 }  // namespace segue

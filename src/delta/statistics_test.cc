@@ -19,7 +19,8 @@ struct Pair {
   std::vector<ByteVector> base;
   std::vector<ByteVector> target;
 
-  explicit Pair(std::vector<TensorSpec> specs) : plan(Plan::Make(std::move(specs), kChunkSize).value()) {
+  explicit Pair(std::vector<TensorSpec> specs)
+      : plan(Plan::Make(std::move(specs), kChunkSize).value()) {
     for (const PlanTensor& tensor : plan.tensors()) base.emplace_back(tensor.size);
     target = base;
   }
@@ -47,7 +48,8 @@ TEST(CountChanges, NothingChanged) {
 
 TEST(CountChanges, GapsCrossChunksButNotTensors) {
   Pair pair({{"a", Dtype::kU8, {3 * kChunkSize}}, {"b", Dtype::kU8, {100}}});
-  for (const std::size_t place : {5u, 6u, 9u, 5u + 2 * 4096u}) pair.target[0][place] = std::byte{0x81};
+  for (const std::size_t place : {5u, 6u, 9u, 5u + 2 * 4096u})
+    pair.target[0][place] = std::byte{0x81};
   pair.target[1][0] = std::byte{1};
   const ChangeStatistics statistics = pair.Count();
   EXPECT_EQ(statistics.changed, (std::vector<std::uint64_t>{4, 1}));
@@ -87,8 +89,8 @@ TEST(CountChanges, WideElementsCountBitsOfEveryPlane) {
   EXPECT_EQ(statistics.changed_total, 1u);
   EXPECT_EQ(statistics.xor_bits[63], 1u);
   EXPECT_EQ(statistics.xor_bits[9], 1u);
-  EXPECT_NEAR(statistics.entropy_bound_bytes,
-              (std::log2(600.0) + 599 * std::log2(600.0 / 599)) / 8, 1e-9);
+  EXPECT_NEAR(statistics.entropy_bound_bytes, (std::log2(600.0) + 599 * std::log2(600.0 / 599)) / 8,
+              1e-9);
 }
 
 TEST(CountChanges, ThreadsDoNotMatter) {

@@ -83,7 +83,8 @@ inline void Mutate(const Plan& plan, Model& model, double share, std::uint64_t s
         element[0] ^= static_cast<std::byte>(std::max<std::uint64_t>(random.Next() & bits, 1));
         continue;
       }
-      for (unsigned p = 0; p < width; ++p) element[p] ^= static_cast<std::byte>(random.Next() >> 56);
+      for (unsigned p = 0; p < width; ++p)
+        element[p] ^= static_cast<std::byte>(random.Next() >> 56);
       element[random.Below(width)] ^= static_cast<std::byte>(1 + random.Below(255));
     }
   }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Device: where live weights are. Two operations over a batch of chunks, preflight and apply, the same
-// arithmetic with and without the store. The host device is the reference; a CUDA device follows the
-// same contract. A device knows bytes, chunks and digests, no tensor names and no versions.
+// Device: where live weights are. Two operations over a batch of chunks, preflight and apply, the
+// same arithmetic with and without the store. The host device is the reference; a CUDA device
+// follows the same contract. A device knows bytes, chunks and digests, no tensor names and no
+// versions.
 #pragma once
 
 #include <array>
@@ -43,29 +44,29 @@ enum class ChunkVerdict {
 struct ChunkFault {
   std::size_t index = 0;  // Into the batch.
   ChunkVerdict verdict = ChunkVerdict::kBaseDiffers;
-  Status detail;          // What a decoder had to say, or OK.
+  Status detail;  // What a decoder had to say, or OK.
 };
 
 class Device {
  public:
   virtual ~Device() = default;
 
-  // Allocates what Preflight and Apply need for chunks of up to `chunk_size_max` bytes, so that they
-  // allocate nothing themselves.
+  // Allocates what Preflight and Apply need for chunks of up to `chunk_size_max` bytes, so that
+  // they allocate nothing themselves.
   virtual void Reserve(std::uint64_t chunk_size_max) = 0;
   // Proves that every chunk's live bytes are its base and that applying yields its target; writes
   // nothing. The first fault found, or nothing.
   virtual std::optional<ChunkFault> Preflight(std::span<const ChunkWork> batch) = 0;
-  // Applies a batch that passed the preflight and proves the result. A fault means that live bytes are
-  // no longer known.
+  // Applies a batch that passed the preflight and proves the result. A fault means that live bytes
+  // are no longer known.
   virtual std::optional<ChunkFault> Apply(std::span<const ChunkWork> batch) = 0;
 };
 
 // `threads`: 0 for every core.
 std::unique_ptr<Device> MakeHostDevice(unsigned threads);
 
-// The chunk's mask for encodings 2 to 5, into `mask` (work.size bytes). Used by the device itself, by
-// composition and by the journal.
+// The chunk's mask for encodings 2 to 5, into `mask` (work.size bytes). Used by the device itself,
+// by composition and by the journal.
 class MaskDecoder {
  public:
   MaskDecoder();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Apply on checkpoint directories: docs/protocol.md, sections 3 and 4. Everything that can fail comes
-// before the journal begins; after it there is only forward.
+// Apply on checkpoint directories: docs/protocol.md, sections 3 and 4. Everything that can fail
+// comes before the journal begins; after it there is only forward.
 #include "segue/apply.h"
 
 #include <memory>
@@ -183,7 +183,8 @@ class Application {
     std::vector<std::string> copied;
     SEGUE_ASSIGN_OR_RETURN(live_, OpenLiveFiles(options_.checkpoint, copied));
     for (const std::string& name : copied) {
-      report_.warnings.push_back("'" + name + "' was shared with another name; it is a private copy now");
+      report_.warnings.push_back("'" + name +
+                                 "' was shared with another name; it is a private copy now");
     }
     SEGUE_RETURN_IF_ERROR(Preflight());
     Stopwatch watch;
@@ -211,8 +212,9 @@ class Application {
 
   Status ApplyToOutput() {
     const Sha256 digest = chain_.empty() ? Sha256() : chain_.back().identity.target_layout;
-    SEGUE_ASSIGN_OR_RETURN(const Layout layout,
-                           chain_.empty() ? LayoutOfVersion() : lineage_.ReadLayout(*store_, digest));
+    SEGUE_ASSIGN_OR_RETURN(const Layout layout, chain_.empty()
+                                                    ? LayoutOfVersion()
+                                                    : lineage_.ReadLayout(*store_, digest));
     SEGUE_ASSIGN_OR_RETURN(OutputBuilder output, OutputBuilder::Start(options_.output));
     const std::string work_folder = JoinPath(StateDirectory(output.directory()), "apply");
     SEGUE_RETURN_IF_ERROR(MakeDirectories(work_folder));
@@ -248,8 +250,9 @@ class Application {
   Status ProveOutput() {
     const Digest found = DigestModel(plan_, ReadOnly(live_.view), options_.threads);
     if (found == target_digest_) return {};
-    return Corruption("output '" + options_.output + "' has digest " + found.ToHex() + ", version " +
-                      std::to_string(report_.target_version) + " has " + target_digest_.ToHex());
+    return Corruption("output '" + options_.output + "' has digest " + found.ToHex() +
+                      ", version " + std::to_string(report_.target_version) + " has " +
+                      target_digest_.ToHex());
   }
 
   const ApplyOptions& options_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Build output: shard by shard in the order of the layout's offsets, so that files are written front to
-// back.
+// Build output: shard by shard in the order of the layout's offsets, so that files are written
+// front to back.
 #include "sync/build_output.h"
 
 #include <algorithm>

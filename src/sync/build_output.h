@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Build output: a new checkpoint directory from a layout and a base checkpoint's bytes, to be changed
-// before it gets its name (docs/protocol.md, section 3).
+// Build output: a new checkpoint directory from a layout and a base checkpoint's bytes, to be
+// changed before it gets its name (docs/protocol.md, section 3).
 #pragma once
 
 #include <string>
@@ -16,8 +16,8 @@ namespace segue {
 
 class OutputBuilder {
  public:
-  // Refused when `output` exists. The partial directory is removed by the destructor unless Finish()
-  // has given it its name.
+  // Refused when `output` exists. The partial directory is removed by the destructor unless
+  // Finish() has given it its name.
   static Result<OutputBuilder> Start(const std::string& output);
   ~OutputBuilder();
   OutputBuilder(OutputBuilder&& other) noexcept;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Output directories: equal to the source byte for byte, other files copied, nothing left behind unless
-// finished, and nothing written over what exists.
+// Output directories: equal to the source byte for byte, other files copied, nothing left behind
+// unless finished, and nothing written over what exists.
 #include "sync/build_output.h"
 
 #include "sync/testing.h"

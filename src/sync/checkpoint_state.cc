@@ -37,8 +37,7 @@ Status WriteState(const std::string& checkpoint, const CheckpointState& state) {
   json.Set("plan", state.plan.ToHex());
   const std::string directory = StateDirectory(checkpoint);
   SEGUE_RETURN_IF_ERROR(MakeDirectories(directory));
-  SEGUE_RETURN_IF_ERROR(
-      WriteFileAtomic(JoinPath(directory, "state.json"), AsBytes(json.ToText())));
+  SEGUE_RETURN_IF_ERROR(WriteFileAtomic(JoinPath(directory, "state.json"), AsBytes(json.ToText())));
   return SyncDirectory(checkpoint);
 }
 

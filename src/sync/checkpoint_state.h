@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checkpoint state: what Segue keeps beside a checkpoint's files, in `.segue/`: which version they are,
-// and a lock against two processes at once. docs/protocol.md, section 4.
+// Checkpoint state: what Segue keeps beside a checkpoint's files, in `.segue/`: which version they
+// are, and a lock against two processes at once. docs/protocol.md, section 4.
 #pragma once
 
 #include <cstdint>

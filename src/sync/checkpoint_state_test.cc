@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// State file and lock: what is written is read back, damage is reported, and one holder excludes others.
+// State file and lock: what is written is read back, damage is reported, and one holder excludes
+// others.
 #include "sync/checkpoint_state.h"
 
 #include <gtest/gtest.h>

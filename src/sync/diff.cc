@@ -56,18 +56,18 @@ Result<DiffReport> Diff(const DiffOptions& options) {
   const ModelView base_view = ViewOf(base);
   const ModelView target_view = ViewOf(target);
   const std::uint64_t size = plan.model_size();
-  DiffReport report = MakeReport(
-      plan, CountChanges(plan, base_view, target_view,
-                         {options.threads, StageProgress(options, "count", size)}));
+  DiffReport report =
+      MakeReport(plan, CountChanges(plan, base_view, target_view,
+                                    {options.threads, StageProgress(options, "count", size)}));
   for (const Profile profile : kProfiles) {
     const std::string name(ProfileName(profile));
     EncodeOptions encode;
     encode.profile = profile;
     encode.threads = options.threads;
     encode.progress = StageProgress(options, "encode " + name, size);
-    SEGUE_ASSIGN_OR_RETURN(const EncodeReport encoded,
-                           EncodeDelta(plan, base_view, target_view, encode,
-                                       [](ByteSpan) { return Status(); }));
+    SEGUE_ASSIGN_OR_RETURN(
+        const EncodeReport encoded,
+        EncodeDelta(plan, base_view, target_view, encode, [](ByteSpan) { return Status(); }));
     report.payload_bytes[name] = encoded.payload.size;
   }
   return report;

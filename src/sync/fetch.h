@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Fetch: the payloads of a chain of manifests, verified, staged and joined into one delta that also lies
-// in one file, so that an apply can be resolved without the store.
+// Fetch: the payloads of a chain of manifests, verified, staged and joined into one delta that also
+// lies in one file, so that an apply can be resolved without the store.
 #pragma once
 
 #include <string>
@@ -16,17 +16,17 @@
 namespace segue {
 
 struct FetchedDelta {
-  std::string path;        // The one payload file.
+  std::string path;  // The one payload file.
   std::uint64_t size = 0;
   Sha256 sha256;
   StagedDelta staged;
   std::uint64_t fetched_bytes = 0;
   double fetch_s = 0;
-  double stage_s = 0;      // Hash, outer codec, composition.
+  double stage_s = 0;  // Hash, outer codec, composition.
 };
 
-// `chain` has at least one manifest. Files are written below `directory`, which exists; on failure the
-// caller removes it.
+// `chain` has at least one manifest. Files are written below `directory`, which exists; on failure
+// the caller removes it.
 Result<FetchedDelta> FetchChain(Store& store, const Plan& plan, const std::vector<Manifest>& chain,
                                 const std::string& directory, unsigned threads,
                                 const Progress& progress);

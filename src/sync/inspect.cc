@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Inspect: what a path is, and what it holds, as JSON. What it is follows from the format's own magic or
-// "format" field.
+// Inspect: what a path is, and what it holds, as JSON. What it is follows from the format's own
+// magic or "format" field.
 #include "segue/inspect.h"
 
 #include <filesystem>
@@ -29,9 +29,9 @@ Json DescribePlan(const Plan& plan) {
   for (const PlanTensor& tensor : plan.tensors()) {
     by_dtype[std::string(DtypeName(tensor.spec.dtype))] += tensor.size;
   }
-  return {{"plan", plan.digest().ToHex()},        {"tensors", plan.tensors().size()},
-          {"model_bytes", plan.model_size()},     {"chunk_size", plan.chunk_size()},
-          {"chunks", plan.chunk_count()},         {"bytes_by_dtype", by_dtype}};
+  return {{"plan", plan.digest().ToHex()},    {"tensors", plan.tensors().size()},
+          {"model_bytes", plan.model_size()}, {"chunk_size", plan.chunk_size()},
+          {"chunks", plan.chunk_count()},     {"bytes_by_dtype", by_dtype}};
 }
 
 Result<Json> InspectCheckpoint(const std::string& path) {
@@ -101,10 +101,14 @@ Result<Json> InspectPayload(ByteSpan bytes, const std::string& plan_path) {
     changed += row.change_count;
   }
   for (const Frame& frame : table.frames) staged += frame.inner_size;
-  return Json{{"kind", "payload"},         {"size", bytes.size()},
-              {"rows", table.rows.size()}, {"groups", table.groups.size()},
-              {"frames", table.frames.size()}, {"changed_elements", changed},
-              {"staged_bytes", staged},    {"rows_by_encoding", encodings}};
+  return Json{{"kind", "payload"},
+              {"size", bytes.size()},
+              {"rows", table.rows.size()},
+              {"groups", table.groups.size()},
+              {"frames", table.frames.size()},
+              {"changed_elements", changed},
+              {"staged_bytes", staged},
+              {"rows_by_encoding", encodings}};
 }
 
 Result<Json> InspectJson(ByteSpan bytes, const std::string& path) {
@@ -128,14 +132,16 @@ Result<Json> InspectJson(ByteSpan bytes, const std::string& path) {
     described.update(Json::parse(record.ToJson()));
     return described;
   }
-  return Unsupported("'" + path + "' is nothing that Segue knows: no safetensors file, plan, layout, "
+  return Unsupported("'" + path +
+                     "' is nothing that Segue knows: no safetensors file, plan, layout, "
                      "payload, manifest or store");
 }
 
 Result<Json> InspectFile(const std::string& path, const std::string& plan_path) {
   if (path.ends_with(".safetensors")) return InspectCheckpoint(path);
   SEGUE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
-  const std::string_view magic = AsText(file.bytes().first(std::min<std::size_t>(8, file.bytes().size())));
+  const std::string_view magic =
+      AsText(file.bytes().first(std::min<std::size_t>(8, file.bytes().size())));
   if (magic == kPayloadMagic) return InspectPayload(file.bytes(), plan_path);
   if (magic == "SEGUEPLN") {
     SEGUE_ASSIGN_OR_RETURN(const Plan plan, Plan::Parse(file.bytes()));

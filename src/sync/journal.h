@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Journal of an in-place apply: everything that is needed to end an interrupted one without the store
-// (docs/protocol.md, sections 4 and 5). An apply is begun when Begin() has returned, and over when
-// Remove() has.
+// Journal of an in-place apply: everything that is needed to end an interrupted one without the
+// store (docs/protocol.md, sections 4 and 5). An apply is begun when Begin() has returned, and over
+// when Remove() has.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace segue {
 struct JournalRecord {
   CheckpointState base;
   CheckpointState target;
-  std::string payload;            // File name in the journal's folder.
+  std::string payload;  // File name in the journal's folder.
   std::uint64_t payload_size = 0;
   Sha256 payload_sha256;
   std::uint64_t undo_size = 0;

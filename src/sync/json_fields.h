@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// JsonFields: a flat JSON object with a format name, for the small files that Segue keeps for itself in
+// JsonFields: a flat JSON object with a format name, for the small files that Segue keeps for
+// itself in
 // `.segue/`. Every field is typed and required; a missing or wrong one is Corruption that names it.
 #pragma once
 

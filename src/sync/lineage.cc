@@ -16,7 +16,8 @@ Result<Manifest> ReadManifest(Store& store, const LineageRecord& lineage, std::u
   const DeltaIdentity& identity = manifest.identity;
   if (identity.lineage != lineage.lineage || identity.target_version != version) {
     return Corruption("manifest '" + name + "' is of version " +
-                      std::to_string(identity.target_version) + " of lineage '" + identity.lineage + "'");
+                      std::to_string(identity.target_version) + " of lineage '" + identity.lineage +
+                      "'");
   }
   if (identity.plan != lineage.plan) {
     return Corruption("manifest '" + name + "' has plan " + identity.plan.ToHex() +

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lineage: the versions of one lineage as a store shows them, and the way from one to another. Reads
-// only; every manifest is checked against the lineage it claims (cases D3, D5, E9).
+// Lineage: the versions of one lineage as a store shows them, and the way from one to another.
+// Reads only; every manifest is checked against the lineage it claims (cases D3, D5, E9).
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ namespace segue {
 
 class Lineage {
  public:
-  // NotFound where the store has no such lineage. Reads every manifest that is listed; one that vanishes
-  // meanwhile (pruned) is left out (case G2).
+  // NotFound where the store has no such lineage. Reads every manifest that is listed; one that
+  // vanishes meanwhile (pruned) is left out (case G2).
   static Result<Lineage> Open(Store& store, const std::string& name);
 
   const LineageRecord& record() const { return record_; }
@@ -33,8 +33,8 @@ class Lineage {
   // The newest version up to `version_max` whose digest this is.
   std::optional<std::uint64_t> FindVersion(const Digest& digest, std::uint64_t version_max) const;
 
-  // Manifests that lead from one version to another, in order; empty when they are the same. NotFound
-  // naming the version that is missing; Corruption where digests do not chain.
+  // Manifests that lead from one version to another, in order; empty when they are the same.
+  // NotFound naming the version that is missing; Corruption where digests do not chain.
   Result<std::vector<Manifest>> Path(std::uint64_t from, std::uint64_t to) const;
 
   Result<Plan> ReadPlan(Store& store) const;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private copies: copied under `.segue/`, synced, renamed over the shared name. The other names keep
-// their bytes whatever happens here.
+// Private copies: copied under `.segue/`, synced, renamed over the shared name. The other names
+// keep their bytes whatever happens here.
 #include "sync/live_files.h"
 
 #include <sys/stat.h>
@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kCopyPieceSize = 8u << 20;
 
 Result<bool> IsShared(const std::string& path) {
-  struct stat info{};
+  struct stat info {};
   if (::lstat(path.c_str(), &info) != 0) return ErrnoStatus("examine", path);
   return !S_ISREG(info.st_mode) || info.st_nlink > 1;
 }

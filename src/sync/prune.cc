@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Prune. The manifest goes first: from then on no reader starts on the version, and one that has begun
-// is told that it is gone (case G2). Other pruners may do the same at the same time.
+// Prune. The manifest goes first: from then on no reader starts on the version, and one that has
+// begun is told that it is gone (case G2). Other pruners may do the same at the same time.
 #include "sync/prune.h"
 
 #include <algorithm>

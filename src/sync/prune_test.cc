@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// case G2: pruning keeps what kept versions need, removes the rest, and two pruners do not disturb each
-// other.
+// case G2: pruning keeps what kept versions need, removes the rest, and two pruners do not disturb
+// each other.
 #include "sync/prune.h"
 
 #include <thread>
@@ -60,9 +60,8 @@ TEST_F(PruneTest, NeededObjectsStay) {
 TEST_F(PruneTest, TwoPruners) {
   std::vector<std::jthread> pruners;
   for (int i = 0; i < 2; ++i) {
-    pruners.emplace_back([this] {
-      EXPECT_TRUE(PruneVersions(*store_, record_, 1).warnings.empty());
-    });
+    pruners.emplace_back(
+        [this] { EXPECT_TRUE(PruneVersions(*store_, record_, 1).warnings.empty()); });
   }
   pruners.clear();
   EXPECT_EQ(store_->List(object_name::VersionFolder("default")).value().size(), 1u);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Publish: docs/protocol.md, section 2. The order is the point: everything durable before the manifest,
-// the manifest last, and no number used twice.
+// Publish: docs/protocol.md, section 2. The order is the point: everything durable before the
+// manifest, the manifest last, and no number used twice.
 #include "segue/publish.h"
 
 #include <algorithm>
@@ -58,8 +58,8 @@ class Publication {
     }
     profile_ = *profile;
     if (options_.version && *options_.version > limits::kVersionMax) {
-      return InvalidArgument("version " + std::to_string(*options_.version) + " is over the limit of " +
-                             std::to_string(limits::kVersionMax));
+      return InvalidArgument("version " + std::to_string(*options_.version) +
+                             " is over the limit of " + std::to_string(limits::kVersionMax));
     }
     if (options_.owner_count == 0 || options_.owner_count > limits::kOwnerCountMax ||
         options_.owner >= options_.owner_count) {
@@ -96,7 +96,8 @@ class Publication {
     SEGUE_RETURN_IF_ERROR(ComparePlans(plan_, target_plan, "base", "target"));
     if (lineage_ && lineage_->record().plan != plan_.digest()) {
       SEGUE_ASSIGN_OR_RETURN(const Plan known, lineage_->ReadPlan(*store_));
-      SEGUE_RETURN_IF_ERROR(ComparePlans(known, plan_, "lineage '" + options_.lineage + "'", "base"));
+      SEGUE_RETURN_IF_ERROR(
+          ComparePlans(known, plan_, "lineage '" + options_.lineage + "'", "base"));
       return Internal("plans agree but their digests do not");
     }
     return {};
@@ -108,13 +109,15 @@ class Publication {
     identity_.lineage = options_.lineage;
     identity_.target_version = options_.version.value_or(newest + 1);
     if (identity_.target_version > limits::kVersionMax) {
-      return ResourceExhausted("lineage '" + options_.lineage + "' has used up its version numbers");
+      return ResourceExhausted("lineage '" + options_.lineage +
+                               "' has used up its version numbers");
     }
     const bool exists = lineage_ && lineage_->manifests().contains(identity_.target_version);
     if (identity_.target_version <= newest && !exists) {
-      return InvalidArgument("version " + std::to_string(identity_.target_version) + " of lineage '" +
-                             options_.lineage + "' would come before the newest, " +
-                             std::to_string(newest) + "; version numbers only grow");
+      return InvalidArgument("version " + std::to_string(identity_.target_version) +
+                             " of lineage '" + options_.lineage +
+                             "' would come before the newest, " + std::to_string(newest) +
+                             "; version numbers only grow");
     }
     identity_.base_version = newest;
     identity_.plan = plan_.digest();
@@ -143,8 +146,8 @@ class Publication {
     payload_.size = encoded.payload.size;
     payload_.sha256 = encoded.payload.sha256;
     payload_.rows = encoded.payload.row_count;
-    payload_.object = object_name::Payload(options_.lineage, identity_.target_version, options_.owner,
-                                           options_.owner_count, payload_.sha256);
+    payload_.object = object_name::Payload(options_.lineage, identity_.target_version,
+                                           options_.owner, options_.owner_count, payload_.sha256);
     identity_.base_digest = encoded.base_digest;
     identity_.target_digest = encoded.target_digest;
     identity_.changed_chunks = encoded.payload.row_count;
@@ -174,7 +177,8 @@ class Publication {
       SEGUE_ASSIGN_OR_RETURN(const ByteVector json, store_->Get(name, limits::kManifestSizeMax));
       SEGUE_ASSIGN_OR_RETURN(const OwnerRecord found, OwnerRecord::Parse(json, name));
       if (!(found == record)) {
-        return InvalidArgument("owner record '" + name + "' exists with other content; "
+        return InvalidArgument("owner record '" + name +
+                               "' exists with other content; "
                                "use a new session name");
       }
     }
@@ -205,9 +209,8 @@ class Publication {
     const auto deadline = std::chrono::steady_clock::now() +
                           std::chrono::duration<double>(options_.owner_timeout_seconds);
     for (std::uint32_t owner = 1; owner < options_.owner_count; ++owner) {
-      const std::string name =
-          object_name::Owner(options_.lineage, identity_.target_version, options_.session, owner,
-                             options_.owner_count);
+      const std::string name = object_name::Owner(options_.lineage, identity_.target_version,
+                                                  options_.session, owner, options_.owner_count);
       const std::string file = name.substr(OwnerFolder().size() + 1);
       for (;;) {
         SEGUE_ASSIGN_OR_RETURN(const auto names, store_->List(OwnerFolder()));
@@ -319,9 +322,8 @@ class Publication {
       report_.published_bytes += json.size();
       return {};
     }
-    SEGUE_ASSIGN_OR_RETURN(
-        const Manifest found,
-        ReadManifest(*store_, LineageIdentity(), identity_.target_version));
+    SEGUE_ASSIGN_OR_RETURN(const Manifest found,
+                           ReadManifest(*store_, LineageIdentity(), identity_.target_version));
     if (found.identity.base_version == identity_.base_version &&
         found.identity.base_digest == identity_.base_digest &&
         found.identity.target_digest == identity_.target_digest &&
@@ -332,7 +334,8 @@ class Publication {
     return InvalidArgument("version " + std::to_string(identity_.target_version) + " of lineage '" +
                            options_.lineage + "' exists with other content (digest " +
                            found.identity.target_digest.ToHex() + ", this one has " +
-                           identity_.target_digest.ToHex() + "); use the next number or a new lineage");
+                           identity_.target_digest.ToHex() +
+                           "); use the next number or a new lineage");
   }
 
   void FillReport(std::uint64_t payload_bytes) {
@@ -349,8 +352,9 @@ class Publication {
 
   void RemoveOwnerRecords() {
     for (std::uint32_t owner = 1; owner < options_.owner_count; ++owner) {
-      const Status status = store_->Delete(object_name::Owner(
-          options_.lineage, identity_.target_version, options_.session, owner, options_.owner_count));
+      const Status status =
+          store_->Delete(object_name::Owner(options_.lineage, identity_.target_version,
+                                            options_.session, owner, options_.owner_count));
       if (!status.ok()) report_.warnings.push_back("owner record stays: " + status.message());
     }
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Publish and apply on real files: chains, retention, wrong bases, links and layouts. Every test ends by
-// comparing files with the trainer's.
+// Publish and apply on real files: chains, retention, wrong bases, links and layouts. Every test
+// ends by comparing files with the trainer's.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,7 +37,8 @@ class PublishApplyTest : public testing::Test {
                      trainer_.Directory(trainer_.version()));
   }
   std::string Engine(std::uint64_t version) {
-    return CopyOf(trainer_.Directory(version), directory_.File("engine" + std::to_string(engines_++)));
+    return CopyOf(trainer_.Directory(version),
+                  directory_.File("engine" + std::to_string(engines_++)));
   }
 
   test::TemporaryDirectory directory_;
@@ -108,8 +109,7 @@ TEST_F(PublishApplyTest, UnpublishedBase) {
   trainer_.Step(3);
   const auto refused = Publish(Options());
   ASSERT_EQ(refused.status().code(), StatusCode::kVersionMismatch);
-  const auto caught_up =
-      Publish(PublishOf(store_, trainer_.Directory(1), trainer_.Directory(3)));
+  const auto caught_up = Publish(PublishOf(store_, trainer_.Directory(1), trainer_.Directory(3)));
   ASSERT_TRUE(caught_up.ok());
   EXPECT_EQ(caught_up.value().base_version, 1u);
   EXPECT_EQ(caught_up.value().target_version, 2u);
@@ -184,8 +184,9 @@ TEST_F(PublishApplyTest, TrustedStateStillProvesWhatChanges) {
   options.to = 1;
   ASSERT_TRUE(Apply(options).ok());
   {
-    MappedFile file = MappedFile::Open(JoinPath(engine, test::ShardName(0, 2)),
-                                       MappedFile::Mode::kReadWrite).value();
+    MappedFile file =
+        MappedFile::Open(JoinPath(engine, test::ShardName(0, 2)), MappedFile::Mode::kReadWrite)
+            .value();
     for (std::uint64_t i = 4000; i < 4100; ++i) file.mutable_bytes()[i] ^= std::byte{64};
   }
   const std::string before = CopyOf(engine, engine + "-before");
@@ -243,11 +244,14 @@ TEST_F(PublishApplyTest, SharedFiles) {
   const std::string engine = directory_.File("snapshot");
   ASSERT_TRUE(MakeDirectories(engine).ok());
   ASSERT_EQ(::link(JoinPath(blobs, test::ShardName(0, 2)).c_str(),
-                   JoinPath(engine, test::ShardName(0, 2)).c_str()), 0);
+                   JoinPath(engine, test::ShardName(0, 2)).c_str()),
+            0);
   ASSERT_EQ(::symlink(("../blobs/" + test::ShardName(1, 2)).c_str(),
-                      JoinPath(engine, test::ShardName(1, 2)).c_str()), 0);
+                      JoinPath(engine, test::ShardName(1, 2)).c_str()),
+            0);
   ASSERT_EQ(::symlink((std::string("../blobs/") + kIndexFileName).c_str(),
-                      JoinPath(engine, kIndexFileName).c_str()), 0);
+                      JoinPath(engine, kIndexFileName).c_str()),
+            0);
   const auto report = Apply(ApplyOf(store_, engine));
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_TRUE(SameFiles(trainer_.Directory(1), engine));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Resolve: docs/protocol.md, section 5. An interrupted chunk gets its base values back, which can be
-// done any number of times; only then is a delta applied to it, once.
+// Resolve: docs/protocol.md, section 5. An interrupted chunk gets its base values back, which can
+// be done any number of times; only then is a delta applied to it, once.
 #include "sync/resolve.h"
 
 #include <utility>
@@ -22,7 +22,8 @@ enum class ChunkState : std::uint8_t { kBase, kTarget, kMixed };
 
 class Resolution {
  public:
-  Resolution(Journal& journal, const std::string& checkpoint, JournalRecord record, unsigned threads)
+  Resolution(Journal& journal, const std::string& checkpoint, JournalRecord record,
+             unsigned threads)
       : journal_(journal), checkpoint_(checkpoint), record_(std::move(record)), threads_(threads) {}
 
   Result<ResolveReport> Run() {
@@ -41,8 +42,9 @@ class Resolution {
  private:
   Status Load() {
     SEGUE_ASSIGN_OR_RETURN(plan_, journal_.ReadPlan(record_));
-    SEGUE_ASSIGN_OR_RETURN(staged_, StageFile(plan_, JoinPath(journal_.folder(), record_.payload),
-                                              record_.payload_size, record_.payload_sha256, threads_));
+    SEGUE_ASSIGN_OR_RETURN(staged_,
+                           StageFile(plan_, JoinPath(journal_.folder(), record_.payload),
+                                     record_.payload_size, record_.payload_sha256, threads_));
     std::vector<std::string> copied;
     SEGUE_ASSIGN_OR_RETURN(live_, OpenLiveFiles(checkpoint_, copied));
     SEGUE_ASSIGN_OR_RETURN(const Plan found,
@@ -139,8 +141,8 @@ Result<ResolveReport> ResolveLocked(const std::string& checkpoint, unsigned thre
     Result<ResolveReport> report = Resolution(journal, checkpoint, *record, threads).Run();
     if (report.ok() || report.status().code() == StatusCode::kTainted) return report;
     // The journal or the files cannot be read: the weights may be mixed, whatever the reason.
-    return Tainted("an apply of '" + checkpoint + "' was interrupted and cannot be resolved: " +
-                   report.status().message());
+    return Tainted("an apply of '" + checkpoint +
+                   "' was interrupted and cannot be resolved: " + report.status().message());
   }
   ResolveReport report;
   if (!FileExists(journal.folder())) return report;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// case D1: an in-place apply is stopped at every stage that a crash can leave behind, chunk by chunk and
-// in the middle of a chunk; resolve must end at exactly base or exactly target, and a second resolve
-// must change nothing. The states are made by the same pieces that apply uses.
+// case D1: an in-place apply is stopped at every stage that a crash can leave behind, chunk by
+// chunk and in the middle of a chunk; resolve must end at exactly base or exactly target, and a
+// second resolve must change nothing. The states are made by the same pieces that apply uses.
 #include <algorithm>
 
 #include "delta/changes.h"
@@ -32,8 +32,8 @@ class ResolveTest : public testing::TestWithParam<const char*> {
     plan_ = lineage_.ReadPlan(*url_store_).value();
   }
 
-  // Begins an apply on a fresh engine and leaves it where `chunks` chunks are done and `elements` of the
-  // next one are changed.
+  // Begins an apply on a fresh engine and leaves it where `chunks` chunks are done and `elements`
+  // of the next one are changed.
   std::string Interrupt(std::size_t chunks, std::size_t elements) {
     const std::string engine =
         CopyOf(trainer_.Directory(0), directory_.File("engine" + std::to_string(engines_++)));
@@ -128,8 +128,9 @@ TEST_P(ResolveTest, ForeignBytesAreReported) {
   const std::string engine = Interrupt(0, 0);
   {
     // A tensor's last byte; the change lies outside what the delta touches with near certainty.
-    MappedFile file = MappedFile::Open(JoinPath(engine, test::ShardName(1, 2)),
-                                       MappedFile::Mode::kReadWrite).value();
+    MappedFile file =
+        MappedFile::Open(JoinPath(engine, test::ShardName(1, 2)), MappedFile::Mode::kReadWrite)
+            .value();
     for (std::size_t i = 2000; i < 2100; ++i) file.mutable_bytes()[i] ^= std::byte{255};
   }
   const auto report = Resolve(engine, 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For tests of this folder: a trainer in miniature, whose checkpoints change step by step, and helpers
-// that compare files byte for byte.
+// For tests of this folder: a trainer in miniature, whose checkpoints change step by step, and
+// helpers that compare files byte for byte.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -52,7 +52,8 @@ class MiniTrainer {
   void Write() {
     const std::string directory = Directory(version_);
     SEGUE_CHECK(MakeDirectories(directory).ok());
-    WriteShardedCheckpoint(directory, {{tensors_[3], tensors_[0]}, {tensors_[1], tensors_[2], tensors_[4]}});
+    WriteShardedCheckpoint(directory,
+                           {{tensors_[3], tensors_[0]}, {tensors_[1], tensors_[2], tensors_[4]}});
   }
 
  private:

@@ -21,17 +21,18 @@ namespace {
 
 Status CompareBytes(const Plan& plan, const Checkpoint& a, const Checkpoint& b,
                     const VerifyOptions& options) {
-  return ParallelFor(plan.chunk_count(), options.threads, [&](std::size_t chunk, unsigned) -> Status {
-    const ChunkPlace place = plan.Chunk(chunk);
-    const std::byte* left = a.TensorBytes(place.tensor).data() + place.offset;
-    const std::byte* right = b.TensorBytes(place.tensor).data() + place.offset;
-    if (std::memcmp(left, right, place.size) == 0) return {};
-    const auto differs = std::mismatch(left, left + place.size, right).first - left;
-    return Corruption(DescribeChunk(plan, chunk) + ": byte " +
-                      std::to_string(place.offset + static_cast<std::uint64_t>(differs)) +
-                      " of the tensor differs between '" + options.checkpoint + "' and '" +
-                      options.against + "'");
-  });
+  return ParallelFor(
+      plan.chunk_count(), options.threads, [&](std::size_t chunk, unsigned) -> Status {
+        const ChunkPlace place = plan.Chunk(chunk);
+        const std::byte* left = a.TensorBytes(place.tensor).data() + place.offset;
+        const std::byte* right = b.TensorBytes(place.tensor).data() + place.offset;
+        if (std::memcmp(left, right, place.size) == 0) return {};
+        const auto differs = std::mismatch(left, left + place.size, right).first - left;
+        return Corruption(DescribeChunk(plan, chunk) + ": byte " +
+                          std::to_string(place.offset + static_cast<std::uint64_t>(differs)) +
+                          " of the tensor differs between '" + options.checkpoint + "' and '" +
+                          options.against + "'");
+      });
 }
 
 Status VerifyAgainst(const Plan& plan, const Checkpoint& checkpoint, const VerifyOptions& options,
@@ -56,9 +57,9 @@ Status VerifyVersion(const Lineage& lineage, const Checkpoint& checkpoint, const
                       std::to_string(*options.version));
     }
     if (*expected != digest) {
-      return VersionMismatch("checkpoint '" + options.checkpoint + "' has digest " + digest.ToHex() +
-                             ", version " + std::to_string(*options.version) + " has " +
-                             expected->ToHex());
+      return VersionMismatch("checkpoint '" + options.checkpoint + "' has digest " +
+                             digest.ToHex() + ", version " + std::to_string(*options.version) +
+                             " has " + expected->ToHex());
     }
     report.version = options.version;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which kernels run: detection of what the processor and the operating system allow, and the choice,
-// apart from each other. SEGUE_KERNELS forces one, so that tests cover them all.
+// Which kernels run: detection of what the processor and the operating system allow, and the
+// choice, apart from each other. SEGUE_KERNELS forces one, so that tests cover them all.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

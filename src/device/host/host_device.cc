@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Host device: live weights in this machine's memory. Chunks are cut among threads in runs, so that a
-// thread walks memory in order; each chunk is proven as it is read or written.
+// Host device: live weights in this machine's memory. Chunks are cut among threads in runs, so that
+// a thread walks memory in order; each chunk is proven as it is read or written.
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -82,19 +82,20 @@ class HostDevice final : public Device {
     std::mutex mutex;
     const std::size_t runs = DivideUp(batch.size(), kRunLength);
     const auto threads = static_cast<unsigned>(lanes_.size());
-    const Status status = ParallelFor(runs, threads, [&](std::size_t run, unsigned thread) -> Status {
-      const std::size_t end = std::min(batch.size(), (run + 1) * kRunLength);
-      for (std::size_t i = run * kRunLength; i < end; ++i) {
-        SEGUE_DCHECK(lanes_[thread].mask.size() >= batch[i].size);
-        Fault fault = job(batch[i], lanes_[thread]);
-        if (!fault) continue;
-        fault->index = i;
-        const std::lock_guard lock(mutex);
-        if (!first || i < first->index) first = std::move(fault);
-        return Internal("chunk fault");
-      }
-      return {};
-    });
+    const Status status =
+        ParallelFor(runs, threads, [&](std::size_t run, unsigned thread) -> Status {
+          const std::size_t end = std::min(batch.size(), (run + 1) * kRunLength);
+          for (std::size_t i = run * kRunLength; i < end; ++i) {
+            SEGUE_DCHECK(lanes_[thread].mask.size() >= batch[i].size);
+            Fault fault = job(batch[i], lanes_[thread]);
+            if (!fault) continue;
+            fault->index = i;
+            const std::lock_guard lock(mutex);
+            if (!first || i < first->index) first = std::move(fault);
+            return Internal("chunk fault");
+          }
+          return {};
+        });
     SEGUE_CHECK(status.ok() != first.has_value());
     return first;
   }
@@ -106,7 +107,8 @@ class HostDevice final : public Device {
     if (work.touched == 0 || sums.touched != work.touched) {
       // The whole chunk decides, also on whose fault it is that `touched` does not agree.
       if (kernels.digest(work.key, work.live, work.size) != work.before) return Base();
-      if (work.touched != 0) return Payload(Corruption("other elements are touched than it states"));
+      if (work.touched != 0)
+        return Payload(Corruption("other elements are touched than it states"));
     }
     return sums.difference == work.after - work.before ? Fault() : Payload();
   }

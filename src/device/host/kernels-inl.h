@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels' algorithms, written once and compiled for each instruction set. A kernels_<isa>.cc defines
-// its primitives in a namespace of its own, then includes this file inside it. Nothing here may call an
-// inline function of another header: its code would be emitted with this file's instruction set and
-// could be picked by the linker for processors that lack it. Hence plain pointers and own helpers.
+// The kernels' algorithms, written once and compiled for each instruction set. A kernels_<isa>.cc
+// defines its primitives in a namespace of its own, then includes this file inside it. Nothing here
+// may call an inline function of another header: its code would be emitted with this file's
+// instruction set and could be picked by the linker for processors that lack it. Hence plain
+// pointers and own helpers.
 //
 // Primitives that the including file provides:
 //   void BlockSums(const std::byte* block, std::uint64_t sums[2]);
@@ -33,13 +34,21 @@ inline void Store(byte* target, T value) {
 template <unsigned W>
 struct ElementOf;
 template <>
-struct ElementOf<1> { using Type = std::uint8_t; };
+struct ElementOf<1> {
+  using Type = std::uint8_t;
+};
 template <>
-struct ElementOf<2> { using Type = std::uint16_t; };
+struct ElementOf<2> {
+  using Type = std::uint16_t;
+};
 template <>
-struct ElementOf<4> { using Type = std::uint32_t; };
+struct ElementOf<4> {
+  using Type = std::uint32_t;
+};
 template <>
-struct ElementOf<8> { using Type = std::uint64_t; };
+struct ElementOf<8> {
+  using Type = std::uint64_t;
+};
 
 inline uint64_t Mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15ull;
@@ -60,7 +69,9 @@ struct BlockKeys {
 };
 
 // Word keys of both lanes side by side: one cache line serves a change.
-struct KeyPair { uint32_t lane0, lane1; };
+struct KeyPair {
+  uint32_t lane0, lane1;
+};
 struct KeyPairTable {
   KeyPair pair[kDigestBlockWords];
 };
@@ -183,8 +194,8 @@ template <unsigned W>
 uint32_t CountDiffering(const byte* a, const byte* b) {
   uint32_t count = 0;
   for (uint32_t start = 0; start < kDigestBlockSize; start += 64) {
-    count += static_cast<uint32_t>(
-        __builtin_popcountll(DifferingElements<W>(a + start, b + start)));
+    count +=
+        static_cast<uint32_t>(__builtin_popcountll(DifferingElements<W>(a + start, b + start)));
   }
   return count;
 }
@@ -225,8 +236,11 @@ DiffSums DiffDense(ChunkKey key, const byte* base, const byte* target, size_t si
 class PositionReader {
  public:
   explicit PositionReader(const SparseChunk& chunk)
-      : high_(chunk.high), low_(chunk.low), low_bits_(chunk.low_bits),
-        low_mask_((1u << chunk.low_bits) - 1), word_(Load<uint64_t>(chunk.high)) {}
+      : high_(chunk.high),
+        low_(chunk.low),
+        low_bits_(chunk.low_bits),
+        low_mask_((1u << chunk.low_bits) - 1),
+        word_(Load<uint64_t>(chunk.high)) {}
 
   // The next `count` positions; the caller knows that they exist.
   void Read(uint32_t* target, uint32_t count) {
@@ -240,7 +254,8 @@ class PositionReader {
       const uint64_t part = place_ + static_cast<uint64_t>(__builtin_ctzll(word)) - index_;
       word &= word - 1;
       const uint64_t bit = index_ * low_bits_;
-      const auto low = static_cast<uint32_t>(Load<uint64_t>(low_ + bit / 8) >> (bit & 7)) & low_mask_;
+      const auto low =
+          static_cast<uint32_t>(Load<uint64_t>(low_ + bit / 8) >> (bit & 7)) & low_mask_;
       target[k] = static_cast<uint32_t>(part << low_bits_) | low;
       ++index_;
     }
@@ -257,8 +272,8 @@ class PositionReader {
   uint64_t index_ = 0;
 };
 
-// Positions are decoded a batch ahead and their cache lines asked for, so that the misses of a batch
-// overlap. Tuned on 2 GiB with 0.085 % changes (docs/performance.md).
+// Positions are decoded a batch ahead and their cache lines asked for, so that the misses of a
+// batch overlap. Tuned on 2 GiB with 0.085 % changes (docs/performance.md).
 constexpr uint32_t kBatch = 32;
 
 template <unsigned W>
@@ -271,7 +286,8 @@ inline void ReadValues(const SparseChunk& chunk, uint32_t first, uint32_t count,
     if (chunk.plane[p] == nullptr) continue;
     const byte* plane = chunk.plane[p] + first;
     for (uint32_t k = 0; k < count; ++k) {
-      values[k] = static_cast<T>(values[k] | static_cast<T>(static_cast<uint64_t>(plane[k]) << (8 * p)));
+      values[k] =
+          static_cast<T>(values[k] | static_cast<T>(static_cast<uint64_t>(plane[k]) << (8 * p)));
     }
   }
 }
@@ -308,7 +324,8 @@ template <unsigned W, bool kWrite>
 inline void ApplyBatch(SparseRun& run, byte* live, const uint32_t* positions,
                        const typename ElementOf<W>::Type* values, uint32_t count) {
   using T = typename ElementOf<W>::Type;
-  // A copy, which stays in registers: a store to `live` could change `run`, as far as a compiler knows.
+  // A copy, which stays in registers: a store to `live` could change `run`, as far as a compiler
+  // knows.
   ChangeSums sums = run.sums;
   uint64_t current = run.block;
   for (uint32_t k = 0; k < count; ++k) {
@@ -329,8 +346,9 @@ inline void ApplyBatch(SparseRun& run, byte* live, const uint32_t* positions,
   run.sums = sums;
 }
 
-// Order, bound and masks of one batch; `last` is one more than the position before it (0 at first). Where
-// positions ascend, the last one alone needs the bound. Without branches, so that both loops vectorise.
+// Order, bound and masks of one batch; `last` is one more than the position before it (0 at first).
+// Where positions ascend, the last one alone needs the bound. Without branches, so that both loops
+// vectorise.
 template <typename T>
 inline bool BatchIsValid(const uint32_t* positions, const T* values, uint32_t count,
                          uint32_t element_count, uint64_t& last) {
@@ -338,8 +356,8 @@ inline bool BatchIsValid(const uint32_t* positions, const T* values, uint32_t co
   for (uint32_t k = 1; k < count; ++k) disorder |= positions[k] <= positions[k - 1] ? 1u : 0u;
   T zeros = 0;
   for (uint32_t k = 0; k < count; ++k) zeros = static_cast<T>(zeros | (values[k] == 0 ? 1 : 0));
-  const bool valid = (disorder | zeros) == 0 && positions[0] >= last &&
-                     positions[count - 1] < element_count;
+  const bool valid =
+      (disorder | zeros) == 0 && positions[0] >= last && positions[count - 1] < element_count;
   last = uint64_t{positions[count - 1]} + 1;
   return valid;
 }
@@ -473,7 +491,8 @@ void JoinPlanes(const byte* const* planes, size_t count, uint64_t constants, byt
       if (planes[p] == nullptr) continue;
       const byte* plane = planes[p] + first;
       for (size_t i = 0; i < part; ++i) {
-        segment[i] = static_cast<T>(segment[i] | static_cast<T>(static_cast<uint64_t>(plane[i]) << (8 * p)));
+        segment[i] =
+            static_cast<T>(segment[i] | static_cast<T>(static_cast<uint64_t>(plane[i]) << (8 * p)));
       }
     }
     __builtin_memcpy(elements + first * W, segment, part * W);
@@ -520,7 +539,15 @@ void JoinPlanesAnyWidth(const byte* const* planes, size_t count, unsigned width,
 }
 
 constexpr Kernels MakeKernels(std::string_view name) {
-  return {name,           DigestChunk, DiffSparseAnyWidth, DiffDenseAnyWidth,   SparsePreflight,
-          SparseApply,    XorPreflight, XorApply,          XorBytes,            SplitPlanesAnyWidth,
+  return {name,
+          DigestChunk,
+          DiffSparseAnyWidth,
+          DiffDenseAnyWidth,
+          SparsePreflight,
+          SparseApply,
+          XorPreflight,
+          XorApply,
+          XorBytes,
+          SplitPlanesAnyWidth,
           JoinPlanesAnyWidth};
 }

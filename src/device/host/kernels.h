@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Host kernels: the arithmetic of diff, preflight, apply and digest over one chunk in memory. One table
-// of functions for each instruction set, chosen once at run time; the scalar table is the specification
-// and every other equals it byte for byte. Pointers and counts in, sums out: no allocation, no threads,
-// no errors beyond "these bytes are not valid".
+// Host kernels: the arithmetic of diff, preflight, apply and digest over one chunk in memory. One
+// table of functions for each instruction set, chosen once at run time; the scalar table is the
+// specification and every other equals it byte for byte. Pointers and counts in, sums out: no
+// allocation, no threads, no errors beyond "these bytes are not valid".
 #pragma once
 
 #include <cstddef>
@@ -40,15 +40,15 @@ struct SparseChunk {
 struct SparseSums {
   Digest difference;          // Digest of new values minus digest of old ones.
   std::uint64_t touched = 0;  // Lane 0 of the old values; preflight only.
-  bool valid = true;          // False: a position out of order or bounds, or a mask of 0; preflight only.
+  bool valid = true;  // False: a position out of order or bounds, or a mask of 0; preflight only.
 };
 
 struct DiffSums {
-  Digest before;               // Of the whole base chunk.
-  Digest after;                // Of the whole target chunk; not set when `overflow`.
-  std::uint64_t touched = 0;   // Lane 0 over the base values of the changed elements.
+  Digest before;              // Of the whole base chunk.
+  Digest after;               // Of the whole target chunk; not set when `overflow`.
+  std::uint64_t touched = 0;  // Lane 0 over the base values of the changed elements.
   std::uint32_t change_count = 0;
-  bool overflow = false;       // More than the allowed changes: the lists are incomplete.
+  bool overflow = false;  // More than the allowed changes: the lists are incomplete.
 };
 
 struct DenseSums {
@@ -62,8 +62,8 @@ struct Kernels {
   // Digest of `size` bytes.
   Digest (*digest)(ChunkKey key, const std::byte* bytes, std::size_t size);
 
-  // Finds the elements of `width` bytes that differ. `positions` and `values` (width bytes each: base
-  // XOR target) have room for count_max + kDigestBlockSize / width entries.
+  // Finds the elements of `width` bytes that differ. `positions` and `values` (width bytes each:
+  // base XOR target) have room for count_max + kDigestBlockSize / width entries.
   DiffSums (*diff_sparse)(ChunkKey key, const std::byte* base, const std::byte* target,
                           std::size_t size, unsigned width, std::uint32_t count_max,
                           std::uint32_t* positions, std::byte* values);
@@ -86,8 +86,8 @@ struct Kernels {
   // target = a XOR b.
   void (*xor_bytes)(const std::byte* a, const std::byte* b, std::byte* target, std::size_t size);
 
-  // Byte p of element i goes to planes[p][i], and back. `planes` has `width` pointers; in the way back a
-  // null one stands for a constant plane, whose byte is byte p of `constants`.
+  // Byte p of element i goes to planes[p][i], and back. `planes` has `width` pointers; in the way
+  // back a null one stands for a constant plane, whose byte is byte p of `constants`.
   void (*split_planes)(const std::byte* elements, std::size_t count, unsigned width,
                        std::byte* const* planes);
   void (*join_planes)(const std::byte* const* planes, std::size_t count, unsigned width,
@@ -97,8 +97,8 @@ struct Kernels {
 // The tables this processor can run, best last; the scalar one is always first.
 std::span<const Kernels* const> AvailableKernels();
 
-// The best available, or the one that the environment variable SEGUE_KERNELS names ("scalar", "avx2",
-// "avx512"); a name that cannot run here ends the program with a sentence.
+// The best available, or the one that the environment variable SEGUE_KERNELS names ("scalar",
+// "avx2", "avx512"); a name that cannot run here ends the program with a sentence.
 const Kernels& ActiveKernels();
 
 }  // namespace segue::host

@@ -29,8 +29,10 @@ inline void BlockSums(const std::byte* block, std::uint64_t sums[2]) {
   for (std::size_t i = 0; i < kDigestBlockWords; i += 8) {
     const __m256i words = LoadVector(block + 4 * i);
     const __m256i words_odd = _mm256_srli_epi64(words, 32);
-    const __m256i keys0 = _mm256_load_si256(reinterpret_cast<const __m256i*>(&kDigestWordKeys[0][i]));
-    const __m256i keys1 = _mm256_load_si256(reinterpret_cast<const __m256i*>(&kDigestWordKeys[1][i]));
+    const __m256i keys0 =
+        _mm256_load_si256(reinterpret_cast<const __m256i*>(&kDigestWordKeys[0][i]));
+    const __m256i keys1 =
+        _mm256_load_si256(reinterpret_cast<const __m256i*>(&kDigestWordKeys[1][i]));
     even0 = _mm256_add_epi64(even0, _mm256_mul_epu32(words, keys0));
     odd0 = _mm256_add_epi64(odd0, _mm256_mul_epu32(words_odd, _mm256_srli_epi64(keys0, 32)));
     even1 = _mm256_add_epi64(even1, _mm256_mul_epu32(words, keys1));

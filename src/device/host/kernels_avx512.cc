@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// AVX-512 kernels (F, BW, VL, DQ: Skylake-X, Zen 4 and newer). Compiled with their own instruction set;
-// called only after detection (dispatch.cc).
+// AVX-512 kernels (F, BW, VL, DQ: Skylake-X, Zen 4 and newer). Compiled with their own instruction
+// set; called only after detection (dispatch.cc).
 #include "device/host/kernels.h"
 
 #if defined(__AVX512BW__) && defined(__AVX512DQ__)

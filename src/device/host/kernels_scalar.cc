@@ -30,7 +30,8 @@ inline std::uint64_t DifferingElements(const std::byte* a, const std::byte* b) {
     const std::uint64_t mask = left ^ right;
     if (mask == 0) continue;
     for (unsigned k = 0; k < 8; k += W) {
-      const std::uint64_t element = W == 8 ? mask : (mask >> (8 * k)) & ((1ull << (8 * (W % 8))) - 1);
+      const std::uint64_t element =
+          W == 8 ? mask : (mask >> (8 * k)) & ((1ull << (8 * (W % 8))) - 1);
       if (element != 0) result |= 1ull << (offset + k);
     }
   }

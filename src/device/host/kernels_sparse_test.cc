@@ -231,7 +231,9 @@ TEST_P(SparseKernelsTest, ReportsAMaskOfZero) {
 
 INSTANTIATE_TEST_SUITE_P(Tables, SparseKernelsTest,
                          ::testing::ValuesIn(AvailableKernels().begin(), AvailableKernels().end()),
-                         [](const auto& parameters) { return std::string(parameters.param->name); });
+                         [](const auto& parameters) {
+                           return std::string(parameters.param->name);
+                         });
 
 }  // namespace
 }  // namespace segue::host

@@ -46,10 +46,31 @@ class Buffer {
 // Sizes in bytes around every border; whole elements of `width`.
 std::vector<std::size_t> Sizes(unsigned width) {
   std::vector<std::size_t> sizes;
-  for (const std::size_t size :
-       {1ul, 2ul, 3ul, 4ul, 5ul, 7ul, 8ul, 9ul, 16ul, 31ul, 32ul, 33ul, 63ul, 64ul, 65ul, 4088ul,
-        4095ul, 4096ul, 4097ul, 4104ul, 8192ul, 12345ul, kChunkSize - 8, kChunkSize,
-        kChunkSize + 8}) {
+  for (const std::size_t size : {1ul,
+                                 2ul,
+                                 3ul,
+                                 4ul,
+                                 5ul,
+                                 7ul,
+                                 8ul,
+                                 9ul,
+                                 16ul,
+                                 31ul,
+                                 32ul,
+                                 33ul,
+                                 63ul,
+                                 64ul,
+                                 65ul,
+                                 4088ul,
+                                 4095ul,
+                                 4096ul,
+                                 4097ul,
+                                 4104ul,
+                                 8192ul,
+                                 12345ul,
+                                 kChunkSize - 8,
+                                 kChunkSize,
+                                 kChunkSize + 8}) {
     if (size % width == 0) sizes.push_back(size);
   }
   return sizes;
@@ -83,7 +104,8 @@ Expected Diff(ByteSpan base, ByteSpan target, unsigned width) {
   for (std::size_t i = 0; i < base.size(); ++i) expected.mask.push_back(base[i] ^ target[i]);
   for (std::size_t i = 0; i < base.size() / width; ++i) {
     const ByteSpan element = ByteSpan(expected.mask).subspan(i * width, width);
-    if (std::all_of(element.begin(), element.end(), [](std::byte b) { return b == std::byte{0}; })) {
+    if (std::all_of(element.begin(), element.end(),
+                    [](std::byte b) { return b == std::byte{0}; })) {
       continue;
     }
     expected.positions.push_back(static_cast<std::uint32_t>(i));
@@ -121,8 +143,8 @@ class KernelsTest : public ::testing::TestWithParam<const Kernels*> {
 
   void CheckDiffDense(ByteSpan base, ByteSpan target, unsigned width, const Expected& expected) {
     Buffer mask(base.size(), 1, 99);
-    const DiffSums found = kernels().diff_dense(kKey, base.data(), target.data(), base.size(),
-                                                width, mask.data());
+    const DiffSums found =
+        kernels().diff_dense(kKey, base.data(), target.data(), base.size(), width, mask.data());
     ASSERT_EQ(found.before, expected.sums.before);
     ASSERT_EQ(found.after, expected.sums.after);
     ASSERT_EQ(found.change_count, expected.sums.change_count);
@@ -258,9 +280,11 @@ TEST_P(KernelsTest, JoinPlanesTakesConstantsForNullPlanes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Tables, KernelsTest, ::testing::ValuesIn(AvailableKernels().begin(),
-                                                                  AvailableKernels().end()),
-                         [](const auto& parameters) { return std::string(parameters.param->name); });
+INSTANTIATE_TEST_SUITE_P(Tables, KernelsTest,
+                         ::testing::ValuesIn(AvailableKernels().begin(), AvailableKernels().end()),
+                         [](const auto& parameters) {
+                           return std::string(parameters.param->name);
+                         });
 
 TEST(KernelTablesTest, SaysWhichTablesCouldNotRunHere) {
   const auto tables = AvailableKernels();

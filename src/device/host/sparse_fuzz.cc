@@ -84,7 +84,7 @@ Row MakeRow(Input& input) {
     input.Fill(MutableByteSpan(row.low).first(row.shape.LowSize()));
     input.Fill(row.high);
   }
-  row.chunk = {row.low.data(),           row.high.data(),     {},   0, row.shape.change_count,
+  row.chunk = {row.low.data(),          row.high.data(),    {},   0, row.shape.change_count,
                row.shape.element_count, row.shape.low_bits, width};
   row.planes.resize(width);
   const std::uint8_t stored = input.Byte();
