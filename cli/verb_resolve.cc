@@ -46,7 +46,7 @@ void PrintText(const ResolveReport& report, const std::string& checkpoint) {
   }
   const bool kept = report.outcome == ResolveOutcome::kKeptBase;
   PrintLine(fmt::format("{}: {}; it is at version {}", name,
-                        kept ? "nothing had been written" : "the interrupted apply was finished",
+                        kept ? "no weight was being changed" : "the interrupted apply was finished",
                         report.version));
   PrintLine(fmt::format("  chunks found: {} at base, {} at target, {} half written",
                         HumanCount(report.chunks_at_base), HumanCount(report.chunks_at_target),

@@ -80,8 +80,8 @@ def test_kill_9_then_resolve(segue, run):  # case D1
         assert at_target or equal(run["engine"], run["base"]), (attempt, delay_s, report)
         if report["outcome"] == "finished_target":
             assert at_target and report["version"] == 1
-        if report["outcome"] == "kept_base":
-            assert not at_target
+        if report["outcome"] == "kept_base":  # Or killed while the journal was being removed.
+            assert at_target == (report["version"] == 1)
         assert segue("resolve", "--checkpoint", run["engine"])["outcome"] == "nothing_to_do"
     print("outcomes:", outcomes)
     assert outcomes["finished_target"] > 0, "no kill hit an apply: the window is wrong"
