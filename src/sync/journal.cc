@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Journal files. The record is renamed into place last and removed first: it alone says whether an
-// apply is under way.
+// Journal files. The record is renamed into place last, and the whole folder is renamed away at the end:
+// the record in the folder alone says whether an apply is under way.
 #include "sync/journal.h"
 
 #include "base/file.h"
@@ -53,7 +53,10 @@ Journal::Journal(const std::string& checkpoint)
 
 std::string Journal::RecordPath() const { return JoinPath(folder_, "apply.json"); }
 
+std::string Journal::DonePath() const { return folder_ + "-done"; }
+
 Status Journal::Prepare() {
+  SEGUE_RETURN_IF_ERROR(RemoveTree(DonePath()));
   SEGUE_RETURN_IF_ERROR(RemoveTree(folder_));
   return MakeDirectories(folder_);
 }
@@ -117,9 +120,11 @@ Result<ByteVector> Journal::ReadUndo(const JournalRecord& record) const {
 }
 
 Status Journal::Remove() {
-  SEGUE_RETURN_IF_ERROR(RemoveFile(RecordPath()));
-  SEGUE_RETURN_IF_ERROR(SyncDirectory(folder_));
-  return RemoveTree(folder_);
+  const std::string done = DonePath();
+  SEGUE_RETURN_IF_ERROR(RemoveTree(done));
+  SEGUE_RETURN_IF_ERROR(RenameFile(folder_, done));
+  SEGUE_RETURN_IF_ERROR(SyncDirectory(StateDirectory(checkpoint_)));
+  return RemoveTree(done);
 }
 
 }  // namespace segue

@@ -39,11 +39,12 @@ class Journal {
   Result<std::optional<JournalRecord>> Read() const;
   Result<Plan> ReadPlan(const JournalRecord& record) const;
   Result<ByteVector> ReadUndo(const JournalRecord& record) const;
-  // The record first, so that a crash in between leaves no half journal.
+  // The folder is renamed away first, so that a crash in between leaves no half journal.
   Status Remove();
 
  private:
   std::string RecordPath() const;
+  std::string DonePath() const;
 
   std::string checkpoint_;
   std::string folder_;
