@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Journal files. The record is renamed into place last, and the whole folder is renamed away at the end:
-// the record in the folder alone says whether an apply is under way.
+// Journal files. The record is renamed into place last, and the whole folder is renamed away at the
+// end: the record in the folder alone says whether an apply is under way.
 #include "sync/journal.h"
 
 #include "base/file.h"
