@@ -23,8 +23,8 @@ constexpr std::uint64_t kUnitChunksMax = 4096;
 // it over what docs/format.md asks of encoders.
 constexpr std::uint64_t kGroupInnerSize = 4ull << 20;
 
-// Above this share of changed elements `planes` is taken to be applied faster than `sparse` and to cost
-// no more; not measured yet (docs/performance.md, "Not measured"). Indexed by log2 of the width.
+// Above this share of changed elements `planes` is taken to be applied faster than `sparse` and to
+// cost no more; not measured yet (docs/performance.md). Indexed by log2 of the width.
 constexpr double kSparseShareMax[4] = {0.125, 0.125, 0.125, 0.125};
 
 std::uint32_t SparseCountMax(std::uint64_t element_count, unsigned width) {

@@ -365,7 +365,7 @@ TEST(ManifestTest, SizeIsLimited) {
   text.resize(limits::kManifestSizeMax, ' ');
   EXPECT_TRUE(Parse<Manifest>(text).ok());
   EXPECT_THAT(Refusal(text + " ", StatusCode::kResourceExhausted),
-              HasSubstr("expected at most 1048576 bytes, found 1048577"));
+              HasSubstr("expected at most 33554432 bytes, found 33554433"));
 }
 
 TEST(ManifestTest, GoldenManifests) {
