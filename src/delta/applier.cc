@@ -15,13 +15,8 @@ std::string DescribeChunk(const Plan& plan, std::uint64_t chunk) {
 
 Applier::Applier(const Plan& plan, const StagedDelta& staged, const MutableModelView& live,
                  Device& device)
-    : plan_(plan), staged_(staged), device_(device) {
+    : plan_(plan), staged_(staged), device_(device), work_(staged.AllWork(plan, live)) {
   device.Reserve(plan.chunk_size());
-  work_.reserve(staged.rows().size());
-  for (std::size_t i = 0; i < staged.rows().size(); ++i) {
-    std::byte* chunk = live.Chunk(plan.Chunk(staged.rows()[i].chunk));
-    work_.push_back(staged.Work(plan, i, chunk));
-  }
 }
 
 Status Applier::Describe(const ChunkFault& fault) const {

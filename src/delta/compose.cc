@@ -13,7 +13,6 @@
 namespace segue {
 namespace {
 
-constexpr std::uint64_t kGroupInnerSize = 4ull << 20;
 constexpr std::uint64_t kGroupRowsMax = 32;
 
 class Composer {
@@ -34,7 +33,7 @@ class Composer {
     while (i < first_.rows().size() || j < second_.rows().size()) {
       const std::uint64_t a = i < first_.rows().size() ? first_.rows()[i].chunk : UINT64_MAX;
       const std::uint64_t b = j < second_.rows().size() ? second_.rows()[j].chunk : UINT64_MAX;
-      if (group_.inner_size() + plan_.Chunk(std::min(a, b)).size > kFrameInnerSizeAim) {
+      if (!group_.HasRoomFor(plan_.Chunk(std::min(a, b)).size)) {
         SEGUE_RETURN_IF_ERROR(CloseGroup());
       }
       if (a == b) {
@@ -47,7 +46,7 @@ class Composer {
       i += a <= b ? 1 : 0;
       j += b <= a ? 1 : 0;
       ++group_rows_;
-      if (group_rows_ >= kGroupRowsMax || group_.inner_size() >= kGroupInnerSize) {
+      if (group_rows_ >= kGroupRowsMax || group_.IsFull()) {
         SEGUE_RETURN_IF_ERROR(CloseGroup());
       }
     }

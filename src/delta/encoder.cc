@@ -19,9 +19,6 @@ namespace {
 // tables to pay off, little enough that two units a thread fit in the memory promised.
 constexpr std::uint64_t kUnitSize = 32ull << 20;
 constexpr std::uint64_t kUnitChunksMax = 4096;
-// A group is closed when its streams hold this much, or when the next chunk might take a frame of
-// it over what docs/format.md asks of encoders.
-constexpr std::uint64_t kGroupInnerSize = 4ull << 20;
 
 // Above this share of changed elements `planes` is taken to be applied faster than `sparse` and to
 // cost no more; not measured yet (docs/performance.md). Indexed by log2 of the width.
@@ -98,14 +95,14 @@ struct UnitEncoder {
     EncodedUnit unit;
     for (std::uint64_t number = range.begin; number < range.end; ++number) {
       const ChunkPlace place = plan.Chunk(number);
-      if (group.inner_size() + place.size > kFrameInnerSizeAim) {
+      if (!group.HasRoomFor(place.size)) {
         SEGUE_RETURN_IF_ERROR(CloseGroup(unit));
       }
       const auto sums = chunk.Encode(number, place, base.Chunk(place), target.Chunk(place), group);
       unit.before += sums.before;
       unit.after += sums.after;
       unit.model_bytes += place.size;
-      if (group.inner_size() < kGroupInnerSize && number + 1 < range.end) continue;
+      if (!group.IsFull() && number + 1 < range.end) continue;
       SEGUE_RETURN_IF_ERROR(CloseGroup(unit));
     }
     return unit;

@@ -35,6 +35,9 @@ struct RowSums {
   std::uint32_t change_count = 0;
 };
 
+// Streams of this much are worth Zstd's tables and little enough to be decoded by one thread.
+inline constexpr std::uint64_t kGroupInnerSize = 4ull << 20;
+
 // Collects the rows of a group. Not thread-safe; reusable after Finish().
 class GroupBuilder {
  public:
@@ -50,6 +53,10 @@ class GroupBuilder {
   void AddRow(const ChunkRow& row, std::span<const ByteSpan, kStreamCount> parts);
 
   bool empty() const { return rows_.empty(); }
+  // The streams hold as much as makes a good frame: time to Finish().
+  bool IsFull() const { return inner_size() >= kGroupInnerSize; }
+  // Whether a chunk of `size` bytes fits for certain into what docs/format.md asks of encoders.
+  bool HasRoomFor(std::uint64_t size) const { return inner_size() + size <= kFrameInnerSizeAim; }
   std::uint64_t inner_size() const;
   // Compresses the streams and hands the group over; the builder is empty again.
   Result<EncodedGroup> Finish();

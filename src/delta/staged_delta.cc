@@ -163,6 +163,15 @@ ChunkWork StagedDelta::Work(const Plan& plan, std::size_t number, std::byte* liv
   return work;
 }
 
+std::vector<ChunkWork> StagedDelta::AllWork(const Plan& plan, const MutableModelView& live) const {
+  std::vector<ChunkWork> work;
+  work.reserve(rows_.size());
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    work.push_back(Work(plan, i, live.Chunk(plan.Chunk(rows_[i].chunk))));
+  }
+  return work;
+}
+
 std::uint64_t StagedDelta::changed_elements() const {
   std::uint64_t count = 0;
   for (const ChunkRow& row : rows_) count += row.change_count;

@@ -37,6 +37,8 @@ class StagedDelta {
   std::array<ByteSpan, kStreamCount> Parts(const Plan& plan, std::size_t row) const;
   // The row as a device takes it.
   ChunkWork Work(const Plan& plan, std::size_t row, std::byte* live) const;
+  // Every row, on the weights that `live` shows.
+  std::vector<ChunkWork> AllWork(const Plan& plan, const MutableModelView& live) const;
 
   std::uint64_t staged_bytes() const { return staged_bytes_; }
   std::uint64_t changed_elements() const;

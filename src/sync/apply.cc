@@ -67,8 +67,7 @@ class Application {
     report_.warnings = base_.warnings();
     SEGUE_ASSIGN_OR_RETURN(state_, ReadState(options_.checkpoint));
     SEGUE_ASSIGN_OR_RETURN(store_, OpenStore(options_.store, /*create=*/false));
-    std::string name = options_.lineage;
-    if (name.empty()) name = state_ ? state_->lineage : "default";
+    const std::string name = ChooseLineage(options_.lineage, state_);
     SEGUE_ASSIGN_OR_RETURN(lineage_, Lineage::Open(*store_, name));
     SEGUE_ASSIGN_OR_RETURN(plan_, lineage_.ReadPlan(*store_));
     SEGUE_ASSIGN_OR_RETURN(const Plan found, Plan::FromCheckpoint(base_, plan_.chunk_size()));
@@ -76,14 +75,14 @@ class Application {
                                        "checkpoint '" + options_.checkpoint + "'"));
     report_.lineage = name;
     report_.target_version = options_.to.value_or(lineage_.newest());
-    const auto digest = lineage_.VersionDigest(report_.target_version);
-    if (!digest) {
+    const auto target = lineage_.Version(report_.target_version);
+    if (!target) {
       return NotFound("lineage '" + name + "' has no version " +
                       std::to_string(report_.target_version) + "; its newest is " +
                       std::to_string(lineage_.newest()));
     }
-    target_digest_ = *digest;
-    report_.target_digest = target_digest_.ToHex();
+    target_ = *target;
+    report_.target_digest = target_.digest.ToHex();
     return {};
   }
 
@@ -96,7 +95,7 @@ class Application {
     base_digest_ = trusted ? state_->digest : DigestModel(plan_, ViewOf(base_), options_.threads);
     report_.full_scan = !trusted;
     report_.locate_s = watch.Lap();
-    const auto version = base_digest_ == target_digest_
+    const auto version = base_digest_ == target_.digest
                              ? report_.target_version
                              : lineage_.FindVersion(base_digest_, report_.target_version);
     if (!version) {
@@ -123,7 +122,7 @@ class Application {
     return {report_.lineage, version, digest, plan_.digest()};
   }
 
-  CheckpointState TargetState() const { return StateOf(report_.target_version, target_digest_); }
+  CheckpointState TargetState() const { return StateOf(report_.target_version, target_.digest); }
 
   Status Fetch(const std::string& directory) {
     Tell("fetch");
@@ -135,7 +134,7 @@ class Application {
     report_.staged_bytes = fetched_.staged.staged_bytes();
     report_.changed_chunks = fetched_.staged.rows().size();
     report_.changed_elements = fetched_.staged.changed_elements();
-    if (fetched_.staged.difference() != target_digest_ - base_digest_) {
+    if (fetched_.staged.difference() != target_.digest - base_digest_) {
       return Corruption("the deltas to version " + std::to_string(report_.target_version) +
                         " do not lead from the checkpoint's digest to the target's");
     }
@@ -144,9 +143,8 @@ class Application {
 
   // The files must be laid out as the target's, or the trainer's layout must not have changed.
   Status CheckLayout() {
-    const Sha256& target = chain_.back().identity.target_layout;
-    if (target == chain_.front().identity.base_layout) return {};
-    if (target == Layout::FromCheckpoint(base_).digest()) return {};
+    if (target_.layout == chain_.front().identity.base_layout) return {};
+    if (target_.layout == Layout::FromCheckpoint(base_).digest()) return {};
     return InvalidArgument("version " + std::to_string(report_.target_version) +
                            " lays its files out differently (shards, header or index); "
                            "apply it to a new directory with --output");
@@ -211,10 +209,7 @@ class Application {
   }
 
   Status ApplyToOutput() {
-    const Sha256 digest = chain_.empty() ? Sha256() : chain_.back().identity.target_layout;
-    SEGUE_ASSIGN_OR_RETURN(const Layout layout, chain_.empty()
-                                                    ? LayoutOfVersion()
-                                                    : lineage_.ReadLayout(*store_, digest));
+    SEGUE_ASSIGN_OR_RETURN(const Layout layout, lineage_.ReadLayout(*store_, target_.layout));
     SEGUE_ASSIGN_OR_RETURN(OutputBuilder output, OutputBuilder::Start(options_.output));
     const std::string work_folder = JoinPath(StateDirectory(output.directory()), "apply");
     SEGUE_RETURN_IF_ERROR(MakeDirectories(work_folder));
@@ -238,21 +233,12 @@ class Application {
     return {};
   }
 
-  // The checkpoint is at the target already: the layout that was published with it.
-  Result<Layout> LayoutOfVersion() {
-    const auto manifest = lineage_.manifests().find(report_.target_version);
-    const Sha256 digest = manifest != lineage_.manifests().end()
-                              ? manifest->second.identity.target_layout
-                              : lineage_.record().layout;
-    return lineage_.ReadLayout(*store_, digest);
-  }
-
   Status ProveOutput() {
     const Digest found = DigestModel(plan_, ReadOnly(live_.view), options_.threads);
-    if (found == target_digest_) return {};
+    if (found == target_.digest) return {};
     return Corruption("output '" + options_.output + "' has digest " + found.ToHex() +
                       ", version " + std::to_string(report_.target_version) + " has " +
-                      target_digest_.ToHex());
+                      target_.digest.ToHex());
   }
 
   const ApplyOptions& options_;
@@ -262,7 +248,7 @@ class Application {
   Lineage lineage_;
   Plan plan_;
   Digest base_digest_;
-  Digest target_digest_;
+  VersionFacts target_;
   std::vector<Manifest> chain_;
   FetchedDelta fetched_;
   LiveFiles live_;

@@ -14,15 +14,12 @@
 namespace segue {
 namespace {
 
-constexpr std::size_t kCopyPieceSize = 8u << 20;
-
-Status AppendAll(OutputFile& file, ByteSpan bytes) {
-  while (!bytes.empty()) {
-    const ByteSpan piece = bytes.first(std::min(bytes.size(), kCopyPieceSize));
-    SEGUE_RETURN_IF_ERROR(file.Append(piece));
-    bytes = bytes.subspan(piece.size());
-  }
-  return {};
+// One whole file, durable but for its name.
+Status WriteWhole(const std::string& path, ByteSpan bytes) {
+  SEGUE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
+  SEGUE_RETURN_IF_ERROR(file.Append(bytes));
+  SEGUE_RETURN_IF_ERROR(file.Sync());
+  return file.Close();
 }
 
 // Number of the tensor in the plan's (and a checkpoint's) order.
@@ -76,14 +73,14 @@ Status OutputBuilder::WriteShard(const Checkpoint& base, const LayoutShard& shar
   ByteVector length;
   AppendLittle<std::uint64_t>(length, shard.header_json.size());
   SEGUE_RETURN_IF_ERROR(file.Append(length));
-  SEGUE_RETURN_IF_ERROR(AppendAll(file, AsBytes(shard.header_json)));
+  SEGUE_RETURN_IF_ERROR(file.Append(AsBytes(shard.header_json)));
   for (const SafetensorsEntry& entry : header.entries) {
     const auto tensor = FindTensor(plan, entry.spec);
     if (!tensor) {
       return Corruption("layout shard '" + shard.name + "' holds tensor '" + entry.spec.name +
                         "' as " + DescribeTensor(entry.spec) + ", which the plan does not");
     }
-    SEGUE_RETURN_IF_ERROR(AppendAll(file, base.TensorBytes(*tensor)));
+    SEGUE_RETURN_IF_ERROR(file.Append(base.TensorBytes(*tensor)));
   }
   return file.Close();
 }
@@ -95,28 +92,22 @@ Status OutputBuilder::CopyOtherFiles(const Checkpoint& base) {
     std::error_code error;
     if (!IsOtherFile(name) || !std::filesystem::is_regular_file(path, error)) continue;
     SEGUE_ASSIGN_OR_RETURN(const MappedFile source, MappedFile::Open(path));
-    SEGUE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(JoinPath(part_, name)));
-    SEGUE_RETURN_IF_ERROR(AppendAll(file, source.bytes()));
-    SEGUE_RETURN_IF_ERROR(file.Sync());
-    SEGUE_RETURN_IF_ERROR(file.Close());
+    SEGUE_RETURN_IF_ERROR(WriteWhole(JoinPath(part_, name), source.bytes()));
   }
   return {};
 }
 
 Status OutputBuilder::CopyBase(const Checkpoint& base, const Layout& layout, const Plan& plan) {
-  std::size_t tensor_count = 0;
   for (const LayoutShard& shard : layout.shards()) {
     SEGUE_RETURN_IF_ERROR(WriteShard(base, shard, plan));
   }
   if (!layout.index_json().empty()) {
-    SEGUE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(JoinPath(part_, kIndexFileName)));
-    SEGUE_RETURN_IF_ERROR(file.Append(AsBytes(layout.index_json())));
-    SEGUE_RETURN_IF_ERROR(file.Sync());
-    SEGUE_RETURN_IF_ERROR(file.Close());
+    SEGUE_RETURN_IF_ERROR(
+        WriteWhole(JoinPath(part_, kIndexFileName), AsBytes(layout.index_json())));
   }
   SEGUE_RETURN_IF_ERROR(CopyOtherFiles(base));
   SEGUE_ASSIGN_OR_RETURN(const Checkpoint written, Checkpoint::Open(part_));
-  tensor_count = written.tensors().size();
+  const std::size_t tensor_count = written.tensors().size();
   if (tensor_count == plan.tensors().size()) return {};
   return Corruption("the target layout holds " + std::to_string(tensor_count) +
                     " tensors, the plan has " + std::to_string(plan.tensors().size()));

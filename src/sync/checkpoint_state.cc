@@ -29,6 +29,11 @@ Result<std::optional<CheckpointState>> ReadState(const std::string& checkpoint) 
   return std::optional<CheckpointState>(std::move(state));
 }
 
+std::string ChooseLineage(const std::string& wanted, const std::optional<CheckpointState>& state) {
+  if (!wanted.empty()) return wanted;
+  return state ? state->lineage : "default";
+}
+
 Status WriteState(const std::string& checkpoint, const CheckpointState& state) {
   JsonFields json("segue-state");
   json.Set("lineage", state.lineage);

@@ -25,6 +25,8 @@ std::string StateDirectory(const std::string& checkpoint);
 
 // Nothing where there is no state file; Corruption where it cannot be read.
 Result<std::optional<CheckpointState>> ReadState(const std::string& checkpoint);
+// The lineage to use: `wanted`, or where that is empty the state's, or "default".
+std::string ChooseLineage(const std::string& wanted, const std::optional<CheckpointState>& state);
 // Durable and atomic.
 Status WriteState(const std::string& checkpoint, const CheckpointState& state);
 

@@ -56,13 +56,16 @@ std::uint64_t Lineage::newest() const {
   return manifests_.empty() ? record_.origin_version : manifests_.rbegin()->first;
 }
 
-std::optional<Digest> Lineage::VersionDigest(std::uint64_t version) const {
-  if (version == record_.origin_version) return record_.origin_digest;
+std::optional<VersionFacts> Lineage::Version(std::uint64_t version) const {
+  if (version == record_.origin_version) {
+    return VersionFacts{record_.origin_digest, record_.layout};
+  }
   if (const auto found = manifests_.find(version); found != manifests_.end()) {
-    return found->second.identity.target_digest;
+    return VersionFacts{found->second.identity.target_digest, found->second.identity.target_layout};
   }
   for (const auto& [target, manifest] : manifests_) {
-    if (manifest.identity.base_version == version) return manifest.identity.base_digest;
+    if (manifest.identity.base_version != version) continue;
+    return VersionFacts{manifest.identity.base_digest, manifest.identity.base_layout};
   }
   return std::nullopt;
 }

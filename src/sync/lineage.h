@@ -18,6 +18,12 @@
 
 namespace segue {
 
+// One version's weights and how the trainer laid out their files.
+struct VersionFacts {
+  Digest digest;
+  Sha256 layout;
+};
+
 class Lineage {
  public:
   // NotFound where the store has no such lineage. Reads every manifest that is listed; one that
@@ -28,8 +34,8 @@ class Lineage {
   const std::map<std::uint64_t, Manifest>& manifests() const { return manifests_; }
   // Newest version that is visible; the origin where none is.
   std::uint64_t newest() const;
-  // Digest of a version, as its own manifest, a later one's base or the origin says.
-  std::optional<Digest> VersionDigest(std::uint64_t version) const;
+  // What a version is, as its own manifest, a later one's base or the origin says.
+  std::optional<VersionFacts> Version(std::uint64_t version) const;
   // The newest version up to `version_max` whose digest this is.
   std::optional<std::uint64_t> FindVersion(const Digest& digest, std::uint64_t version_max) const;
 

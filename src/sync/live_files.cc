@@ -6,7 +6,6 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "base/file.h"
@@ -14,8 +13,6 @@
 
 namespace segue {
 namespace {
-
-constexpr std::size_t kCopyPieceSize = 8u << 20;
 
 Result<bool> IsShared(const std::string& path) {
   struct stat info {};
@@ -28,11 +25,7 @@ Status ReplaceByCopy(const std::string& checkpoint, const Shard& shard) {
   SEGUE_RETURN_IF_ERROR(MakeDirectories(directory));
   const std::string temporary = JoinPath(directory, "copy-" + shard.name);
   SEGUE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(temporary));
-  for (ByteSpan rest = shard.file.bytes(); !rest.empty();) {
-    const ByteSpan piece = rest.first(std::min(rest.size(), kCopyPieceSize));
-    SEGUE_RETURN_IF_ERROR(file.Append(piece));
-    rest = rest.subspan(piece.size());
-  }
+  SEGUE_RETURN_IF_ERROR(file.Append(shard.file.bytes()));
   SEGUE_RETURN_IF_ERROR(file.Sync());
   SEGUE_RETURN_IF_ERROR(file.Close());
   SEGUE_RETURN_IF_ERROR(RenameFile(temporary, shard.path));

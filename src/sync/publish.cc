@@ -121,8 +121,10 @@ class Publication {
     }
     identity_.base_version = newest;
     identity_.plan = plan_.digest();
-    identity_.base_layout = Layout::FromCheckpoint(base_).digest();
-    identity_.target_layout = Layout::FromCheckpoint(target_).digest();
+    base_layout_ = Layout::FromCheckpoint(base_);
+    target_layout_ = Layout::FromCheckpoint(target_);
+    identity_.base_layout = base_layout_.digest();
+    identity_.target_layout = target_layout_.digest();
     identity_.profile = options_.profile;
     return {};
   }
@@ -261,7 +263,7 @@ class Publication {
                              identity_.base_digest.ToHex() + ", which is no version of lineage '" +
                              options_.lineage + "'; its newest version " +
                              std::to_string(lineage_->newest()) + " has " +
-                             lineage_->VersionDigest(lineage_->newest())->ToHex());
+                             lineage_->Version(lineage_->newest())->digest.ToHex());
     }
     if (identity_.base_version < identity_.target_version) return {};
     return InvalidArgument("version " + std::to_string(identity_.target_version) +
@@ -278,13 +280,12 @@ class Publication {
   Status PutPlanAndLayouts() {
     SEGUE_RETURN_IF_ERROR(
         PutObject(object_name::Plan(options_.lineage, plan_.digest()), plan_.object()));
-    SEGUE_RETURN_IF_ERROR(PutLayout(base_));
+    SEGUE_RETURN_IF_ERROR(PutLayout(base_layout_));
     if (identity_.target_layout == identity_.base_layout) return {};
-    return PutLayout(target_);
+    return PutLayout(target_layout_);
   }
 
-  Status PutLayout(const Checkpoint& checkpoint) {
-    const Layout layout = Layout::FromCheckpoint(checkpoint);
+  Status PutLayout(const Layout& layout) {
     SEGUE_ASSIGN_OR_RETURN(const ByteVector object, layout.MakeObject());
     return PutObject(object_name::Layout(options_.lineage, layout.digest()), object);
   }
@@ -366,6 +367,8 @@ class Publication {
   std::unique_ptr<Store> store_;
   std::optional<Lineage> lineage_;
   Plan plan_;
+  Layout base_layout_;
+  Layout target_layout_;
   DeltaIdentity identity_;
   PayloadEntry payload_;
   PublishReport report_;

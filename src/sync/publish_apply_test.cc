@@ -237,6 +237,25 @@ TEST_F(PublishApplyTest, LayoutMoves) {
   EXPECT_TRUE(SameFiles(moved, options.output));
 }
 
+// A version whose own manifest is pruned is still known as the base of the next, layout included.
+TEST_F(PublishApplyTest, LayoutOfPrunedBase) {
+  Advance(1);
+  const std::string moved = directory_.File("moved");
+  ASSERT_TRUE(MakeDirectories(moved).ok());
+  test::WriteShardedCheckpoint(moved, {trainer_.tensors()}, {{"step", "2"}});
+  ASSERT_TRUE(Publish(PublishOf(store_, trainer_.Directory(1), moved)).ok());
+  trainer_.Step(3);
+  PublishOptions last = PublishOf(store_, moved, trainer_.Directory(2));
+  last.retain = 1;
+  ASSERT_TRUE(Publish(last).ok());
+  ApplyOptions options = ApplyOf(store_, moved);
+  options.to = 2;
+  options.output = directory_.File("output");
+  const auto report = Apply(options);
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_TRUE(SameFiles(moved, options.output));
+}
+
 // Hard links and the symlinked snapshots of a Hugging Face cache keep their bytes.
 TEST_F(PublishApplyTest, SharedFiles) {
   Advance(1);

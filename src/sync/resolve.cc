@@ -50,10 +50,7 @@ class Resolution {
     SEGUE_ASSIGN_OR_RETURN(const Plan found,
                            Plan::FromCheckpoint(live_.checkpoint, plan_.chunk_size()));
     SEGUE_RETURN_IF_ERROR(ComparePlans(plan_, found, "the journal", "the checkpoint"));
-    for (std::size_t i = 0; i < staged_.rows().size(); ++i) {
-      const ChunkPlace place = plan_.Chunk(staged_.rows()[i].chunk);
-      work_.push_back(staged_.Work(plan_, i, live_.view.Chunk(place)));
-    }
+    work_ = staged_.AllWork(plan_, live_.view);
     return {};
   }
 

@@ -51,15 +51,15 @@ Status VerifyVersion(const Lineage& lineage, const Checkpoint& checkpoint, const
   const std::uint64_t version_max = options.version.value_or(UINT64_MAX);
   report.version = lineage.FindVersion(digest, version_max);
   if (options.version) {
-    const auto expected = lineage.VersionDigest(*options.version);
+    const auto expected = lineage.Version(*options.version);
     if (!expected) {
       return NotFound("lineage '" + lineage.record().lineage + "' has no version " +
                       std::to_string(*options.version));
     }
-    if (*expected != digest) {
+    if (expected->digest != digest) {
       return VersionMismatch("checkpoint '" + options.checkpoint + "' has digest " +
                              digest.ToHex() + ", version " + std::to_string(*options.version) +
-                             " has " + expected->ToHex());
+                             " has " + expected->digest.ToHex());
     }
     report.version = options.version;
   }
@@ -67,11 +67,8 @@ Status VerifyVersion(const Lineage& lineage, const Checkpoint& checkpoint, const
     return VersionMismatch("checkpoint '" + options.checkpoint + "' has digest " + digest.ToHex() +
                            ", which is no version of lineage '" + lineage.record().lineage + "'");
   }
-  const auto manifest = lineage.manifests().find(*report.version);
-  const Sha256 layout = manifest != lineage.manifests().end()
-                            ? manifest->second.identity.target_layout
-                            : lineage.record().layout;
-  report.layout_matches = Layout::FromCheckpoint(checkpoint).digest() == layout;
+  report.layout_matches =
+      Layout::FromCheckpoint(checkpoint).digest() == lineage.Version(*report.version)->layout;
   return {};
 }
 
@@ -91,8 +88,7 @@ Result<VerifyReport> Verify(const VerifyOptions& options) {
   std::uint64_t chunk_size = limits::kChunkSizeDefault;
   if (!options.store.empty()) {
     SEGUE_ASSIGN_OR_RETURN(const auto store, OpenStore(options.store, /*create=*/false));
-    std::string name = options.lineage;
-    if (name.empty()) name = state ? state->lineage : "default";
+    const std::string name = ChooseLineage(options.lineage, state);
     SEGUE_ASSIGN_OR_RETURN(lineage, Lineage::Open(*store, name));
     SEGUE_ASSIGN_OR_RETURN(const Plan known, lineage->ReadPlan(*store));
     chunk_size = known.chunk_size();
