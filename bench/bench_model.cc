@@ -78,36 +78,42 @@ Result<BenchModel> FromPreset(const BenchOptions& options) {
   return model;
 }
 
-// The first two checkpoints of the trace, by name.
-Result<std::vector<std::string>> TracePair(const std::string& trace) {
+// Checkpoints of the trace, by name.
+Result<std::vector<Checkpoint>> OpenTrace(const std::string& trace) {
   SEGUE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(trace));
-  std::vector<std::string> paths;
+  std::vector<Checkpoint> checkpoints;
   for (const std::string& name : names) {
-    if (name.starts_with("v") && paths.size() < 2) paths.push_back(JoinPath(trace, name));
+    if (!name.starts_with("v")) continue;
+    SEGUE_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(JoinPath(trace, name)));
+    checkpoints.push_back(std::move(checkpoint));
   }
-  if (paths.size() == 2) return paths;
+  if (checkpoints.size() >= 2) return checkpoints;
   return NotFound("trace '" + trace + "' has fewer than two checkpoints named v...");
 }
 
+// The trace's steps side by side, each as a model of its own, as many as fit the size asked for. No
+// step is repeated: a compressor would see that.
 Result<BenchModel> FromTrace(const BenchOptions& options) {
-  SEGUE_ASSIGN_OR_RETURN(const std::vector<std::string> paths, TracePair(options.trace));
-  SEGUE_ASSIGN_OR_RETURN(const Checkpoint base, Checkpoint::Open(paths[0]));
-  SEGUE_ASSIGN_OR_RETURN(const Checkpoint target, Checkpoint::Open(paths[1]));
-  SEGUE_ASSIGN_OR_RETURN(const Plan plan, Plan::FromCheckpoint(base));
-  SEGUE_ASSIGN_OR_RETURN(const Plan target_plan, Plan::FromCheckpoint(target));
-  SEGUE_RETURN_IF_ERROR(ComparePlans(plan, target_plan, paths[0], paths[1]));
-  if (plan.model_size() == 0) return InvalidArgument("checkpoint '" + paths[0] + "' is empty");
-  const std::size_t copies = std::max<std::size_t>(1, options.size / plan.model_size());
-  const std::size_t tensors = plan.tensors().size();
+  SEGUE_ASSIGN_OR_RETURN(const std::vector<Checkpoint> trace, OpenTrace(options.trace));
+  SEGUE_ASSIGN_OR_RETURN(const Plan plan, Plan::FromCheckpoint(trace[0]));
+  if (plan.model_size() == 0) return InvalidArgument("trace '" + options.trace + "' is empty");
+  const std::size_t steps =
+      std::clamp<std::size_t>(options.size / plan.model_size(), 1, trace.size() - 1);
   std::vector<TensorSpec> specs;
-  for (std::size_t i = 0; i < copies * tensors; ++i) {
-    specs.push_back(plan.tensors()[i % tensors].spec);
-    specs.back().name = NumberedName(i / tensors, specs.back().name);
+  for (std::size_t step = 0; step < steps; ++step) {
+    SEGUE_ASSIGN_OR_RETURN(const Plan target_plan, Plan::FromCheckpoint(trace[step + 1]));
+    SEGUE_RETURN_IF_ERROR(ComparePlans(plan, target_plan, "the trace's first version",
+                                       "version " + std::to_string(step + 1)));
+    for (const PlanTensor& tensor : plan.tensors()) {
+      specs.push_back(tensor.spec);
+      specs.back().name = NumberedName(step, specs.back().name);
+    }
   }
   SEGUE_ASSIGN_OR_RETURN(BenchModel model, Allocate(std::move(specs)));
-  for (std::size_t i = 0; i < copies * tensors; ++i) {
-    const ByteSpan before = base.TensorBytes(i % tensors);
-    const ByteSpan after = target.TensorBytes(i % tensors);
+  const std::size_t tensors = plan.tensors().size();
+  for (std::size_t i = 0; i < steps * tensors; ++i) {
+    const ByteSpan before = trace[i / tensors].TensorBytes(i % tensors);
+    const ByteSpan after = trace[i / tensors + 1].TensorBytes(i % tensors);
     std::copy(before.begin(), before.end(), model.base.bytes().begin() + model.offsets[i]);
     std::copy(after.begin(), after.end(), model.target.bytes().begin() + model.offsets[i]);
   }

@@ -29,26 +29,24 @@ inline void XorBlock(const std::byte*, const std::byte*, std::byte*) {}
 
 #include "device/host/kernels-inl.h"
 
+// RunSparse without its sums.
 template <unsigned W>
 void ApplyBare(const SparseChunk& chunk, byte* live) {
   using T = typename ElementOf<W>::Type;
   PositionReader reader(chunk);
-  uint32_t positions[2][kBatch];
-  T values[kBatch];
-  auto ready = static_cast<uint32_t>(Least(kBatch, chunk.change_count));
-  reader.Read(positions[0], ready);
-  PrefetchBatch<W, true>(live, positions[0], ready);
-  for (uint32_t first = 0, side = 0; ready != 0; side ^= 1) {
-    const auto next = static_cast<uint32_t>(Least(kBatch, chunk.change_count - first - ready));
-    reader.Read(positions[side ^ 1], next);
-    PrefetchBatch<W, true>(live, positions[side ^ 1], next);
-    ReadValues<W>(chunk, first, ready, values);
-    for (uint32_t k = 0; k < ready; ++k) {
-      byte* place = live + size_t{positions[side][k]} * W;
-      Store<T>(place, static_cast<T>(Load<T>(place) ^ values[k]));
+  Batch<W> batches[2];
+  batches[0].count = reader.Read(batches[0].positions);
+  for (uint32_t first = 0, side = 0; batches[side].count != 0; side ^= 1) {
+    const Batch<W>& batch = batches[side];
+    Batch<W>& next = batches[side ^ 1];
+    next.count = reader.Read(next.positions);
+    ReadValues<W>(chunk, first, batch.count, batches[side].values);
+    for (uint32_t k = 0; k < batch.count; ++k) {
+      Prefetch<W, true>(live, next.positions[k]);
+      byte* place = live + size_t{batch.positions[k]} * W;
+      Store<T>(place, static_cast<T>(Load<T>(place) ^ batch.values[k]));
     }
-    first += ready;
-    ready = next;
+    first += batch.count;
   }
 }
 

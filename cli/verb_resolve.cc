@@ -30,9 +30,8 @@ std::string_view OutcomeName(ResolveOutcome outcome) {
 }
 
 Json ToJson(const ResolveReport& report) {
-  const bool known = report.outcome != ResolveOutcome::kNothingToDo;
   return {{"outcome", OutcomeName(report.outcome)},
-          {"version", known ? Json(report.version) : Json(nullptr)},
+          {"version", report.version ? Json(*report.version) : Json(nullptr)},
           {"chunks_at_base", report.chunks_at_base},
           {"chunks_at_target", report.chunks_at_target},
           {"chunks_mixed", report.chunks_mixed}};
@@ -45,9 +44,10 @@ void PrintText(const ResolveReport& report, const std::string& checkpoint) {
     return;
   }
   const bool kept = report.outcome == ResolveOutcome::kKeptBase;
-  PrintLine(fmt::format("{}: {}; it is at version {}", name,
+  PrintLine(fmt::format("{}: {}; it is at {}", name,
                         kept ? "no weight was being changed" : "the interrupted apply was finished",
-                        report.version));
+                        report.version ? fmt::format("version {}", *report.version)
+                                       : "the version that it was at before"));
   PrintLine(fmt::format("  chunks found: {} at base, {} at target, {} half written",
                         HumanCount(report.chunks_at_base), HumanCount(report.chunks_at_target),
                         HumanCount(report.chunks_mixed)));

@@ -57,8 +57,8 @@ enum class ResolveOutcome {
 
 struct ResolveReport {
   ResolveOutcome outcome = ResolveOutcome::kNothingToDo;
-  std::uint64_t version = 0;         // Where the checkpoint stands now; valid unless kNothingToDo.
-  std::uint64_t chunks_at_base = 0;  // As found.
+  std::optional<std::uint64_t> version;  // Where the checkpoint stands now, where that is known.
+  std::uint64_t chunks_at_base = 0;      // As found.
   std::uint64_t chunks_at_target = 0;
   std::uint64_t chunks_mixed = 0;
 };

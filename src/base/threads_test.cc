@@ -43,9 +43,11 @@ TEST(ParallelForTest, RunsEveryIndexOnce) {
 }
 
 TEST(ParallelForTest, FirstFailureStopsTheRest) {
+  // Each index takes a while, so that the failing thread need not be quick to be seen.
   std::atomic<std::size_t> runs{0};
   const Status status = ParallelFor(100'000, 4, [&](std::size_t index, unsigned) {
     ++runs;
+    std::this_thread::sleep_for(std::chrono::microseconds(index > 10 ? 200 : 0));
     return index == 10 ? Corruption("index 10") : Status();
   });
   EXPECT_EQ(status.ToString(), "corruption: index 10");

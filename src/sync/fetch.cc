@@ -50,6 +50,7 @@ class Fetcher {
       payloads.push_back(files.back().bytes());
     }
     SEGUE_ASSIGN_OR_RETURN(StagedDelta staged, StagedDelta::Stage(plan_, payloads, threads_));
+    SEGUE_RETURN_IF_ERROR(CheckCounts(manifest, staged));
     const DeltaIdentity& identity = manifest.identity;
     if (staged.difference() != identity.target_digest - identity.base_digest) {
       return Corruption("the payloads of version " + std::to_string(identity.target_version) +
@@ -64,6 +65,25 @@ class Fetcher {
   FetchedDelta Take() { return std::move(result_); }
 
  private:
+  // What the manifest says of its payloads is true of them.
+  Status CheckCounts(const Manifest& manifest, const StagedDelta& staged) const {
+    std::uint64_t rows = 0;
+    for (const PayloadEntry& entry : manifest.payloads) rows += entry.rows;
+    const auto check = [&](const char* what, std::uint64_t stated, std::uint64_t found) {
+      if (stated == found) return Status();
+      return Corruption("the manifest of version " +
+                        std::to_string(manifest.identity.target_version) + " states " +
+                        std::to_string(stated) + " " + what + ", its payloads have " +
+                        std::to_string(found));
+    };
+    SEGUE_RETURN_IF_ERROR(check("rows", rows, staged.rows().size()));
+    SEGUE_RETURN_IF_ERROR(
+        check("changed chunks", manifest.identity.changed_chunks, staged.rows().size()));
+    SEGUE_RETURN_IF_ERROR(
+        check("changed elements", manifest.identity.changed_elements, staged.changed_elements()));
+    return check("model bytes", manifest.model_bytes, plan_.model_size());
+  }
+
   std::string NextPath() { return JoinPath(directory_, "part-" + std::to_string(counter_++)); }
 
   // The first delta in one payload is kept as it is; everything else is composed into a new file.

@@ -265,10 +265,37 @@ class Publication {
                              std::to_string(lineage_->newest()) + " has " +
                              lineage_->Version(lineage_->newest())->digest.ToHex());
     }
-    if (identity_.base_version < identity_.target_version) return {};
+    if (identity_.base_version < identity_.target_version) {
+      if (lineage_) ConsiderBranch();
+      return {};
+    }
     return InvalidArgument("version " + std::to_string(identity_.target_version) +
                            " does not come after its base, version " +
                            std::to_string(identity_.base_version));
+  }
+
+  // A base that is not the newest version (case D5): either the newest step is published once more,
+  // which keeps its number, or the trainer went back, which those who follow must hear of.
+  void ConsiderBranch() {
+    const std::uint64_t newest = lineage_->newest();
+    if (identity_.base_version >= newest) return;
+    const auto found = lineage_->manifests().find(newest);
+    if (!options_.version && found != lineage_->manifests().end()) {
+      const DeltaIdentity& last = found->second.identity;
+      if (last.base_digest == identity_.base_digest &&
+          last.target_digest == identity_.target_digest &&
+          last.target_layout == identity_.target_layout) {
+        identity_.base_version = last.base_version;
+        identity_.target_version = newest;
+        return;
+      }
+    }
+    if (identity_.target_version <= newest) return;
+    report_.warnings.push_back(
+        "version " + std::to_string(identity_.target_version) + " starts from version " +
+        std::to_string(identity_.base_version) + ", not from the newest, " +
+        std::to_string(newest) + ": whoever holds a version after " +
+        std::to_string(identity_.base_version) + " cannot follow and must be rebuilt");
   }
 
   Status PutObject(const std::string& name, ByteSpan bytes) {

@@ -133,6 +133,39 @@ TEST_F(PublishApplyTest, NumberReused) {
   EXPECT_EQ(Publish(other).status().code(), StatusCode::kInvalidArgument);
 }
 
+// The newest step once more, without a number: it keeps the one that it has.
+TEST_F(PublishApplyTest, NewestStepPublishedAgain) {
+  Advance(1);
+  Advance(2);
+  const auto again = Publish(Options());
+  ASSERT_TRUE(again.ok()) << again.status().ToString();
+  EXPECT_TRUE(again.value().already_published);
+  EXPECT_EQ(again.value().target_version, 2u);
+  EXPECT_EQ(again.value().base_version, 1u);
+  EXPECT_TRUE(again.value().warnings.empty());
+  EXPECT_EQ(Advance(3).target_version, 3u);
+}
+
+// case D5: a trainer that went back publishes under the next number, and is told what that means.
+TEST_F(PublishApplyTest, TrainerWentBack) {
+  Advance(1);
+  Advance(2);
+  const std::string ahead = Engine(2);
+  const std::string behind = Engine(1);
+  trainer_.Step(9);
+  const auto branch = Publish(PublishOf(store_, trainer_.Directory(1), trainer_.Directory(3)));
+  ASSERT_TRUE(branch.ok()) << branch.status().ToString();
+  EXPECT_EQ(branch.value().target_version, 3u);
+  EXPECT_EQ(branch.value().base_version, 1u);
+  ASSERT_EQ(branch.value().warnings.size(), 1u);
+  EXPECT_NE(branch.value().warnings[0].find("not from the newest, 2"), std::string::npos);
+  const auto refused = Apply(ApplyOf(store_, ahead));
+  EXPECT_EQ(refused.status().code(), StatusCode::kNotFound) << refused.status().ToString();
+  EXPECT_TRUE(SameFiles(trainer_.Directory(2), ahead));
+  ASSERT_TRUE(Apply(ApplyOf(store_, behind)).ok());
+  EXPECT_TRUE(SameFiles(trainer_.Directory(3), behind));
+}
+
 // case D3: retention and restart meet.
 TEST_F(PublishApplyTest, PrunedChain) {
   for (std::uint64_t version = 1; version <= 12; ++version) {
@@ -327,6 +360,26 @@ TEST_F(PublishApplyTest, DamagedPayload) {
   test::WriteFile(path, bytes);
   EXPECT_EQ(Apply(ApplyOf(store_, engine)).status().code(), StatusCode::kCorruption);
   EXPECT_TRUE(SameFiles(trainer_.Directory(0), engine));
+}
+
+// A manifest that counts wrongly is refused, whatever its digests say.
+TEST_F(PublishApplyTest, ManifestThatMiscounts) {
+  Advance(1);
+  const std::string path = JoinPath(store_, object_name::Version("default", 1));
+  const ByteVector json = ReadFile(path, 1u << 20).value();
+  const Manifest good = Manifest::Parse(json, path).value();
+  const std::string engine = Engine(0);
+  for (int lie = 0; lie < 4; ++lie) {
+    Manifest manifest = good;
+    if (lie == 0) ++manifest.payloads[0].rows;
+    if (lie == 1) ++manifest.identity.changed_chunks;
+    if (lie == 2) --manifest.identity.changed_elements;
+    if (lie == 3) manifest.model_bytes += 2;
+    test::WriteFile(path, manifest.ToJson());
+    const auto report = Apply(ApplyOf(store_, engine));
+    EXPECT_EQ(report.status().code(), StatusCode::kCorruption) << lie;
+    EXPECT_TRUE(SameFiles(trainer_.Directory(0), engine));
+  }
 }
 
 // case G2: the version is pruned between listing and reading its payload.

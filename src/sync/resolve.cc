@@ -146,7 +146,7 @@ Result<ResolveReport> ResolveLocked(const std::string& checkpoint, unsigned thre
   SEGUE_RETURN_IF_ERROR(journal.Remove());
   SEGUE_ASSIGN_OR_RETURN(const auto state, ReadState(checkpoint));
   report.outcome = ResolveOutcome::kKeptBase;
-  report.version = state ? state->version : 0;
+  if (state) report.version = state->version;
   return report;
 }
 

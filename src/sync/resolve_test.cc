@@ -120,6 +120,7 @@ TEST_P(ResolveTest, NotBegunKeepsBase) {
   const auto report = Resolve(engine, 1);
   ASSERT_TRUE(report.ok());
   EXPECT_EQ(report.value().outcome, ResolveOutcome::kKeptBase);
+  EXPECT_FALSE(report.value().version) << "no state file says which version it is";
   EXPECT_TRUE(SameFiles(trainer_.Directory(0), engine));
 }
 
