@@ -33,7 +33,8 @@ FOLDERS = {
     "delta": ["base", "codec", "device", "checkpoint"],
     "store": ["base"],
     "sync": ["base", "codec", "device", "checkpoint", "delta", "store"],
-    "server": ["base", "codec", "device", "checkpoint", "delta", "store", "sync"],
+    "live": ["base", "codec", "device", "checkpoint", "delta", "store", "sync"],
+    "server": ["base", "codec", "device", "checkpoint", "delta", "store", "sync", "live"],
     "workload": ["base", "checkpoint"],
 }
 # Folders that see the public headers alone, which keeps that interface honest.
