@@ -25,33 +25,53 @@ inline unsigned ThreadCount(unsigned requested) {
   return count == 0 ? 1 : (count > limits::kThreadCountMax ? limits::kThreadCountMax : count);
 }
 
+// One run of job(index, thread) -> Status over every index below `count`, shared by the threads
+// that take part. The first failure stops the taking of new indexes.
+template <typename Job>
+class IndexedJob {
+ public:
+  IndexedJob(std::size_t count, Job& job) : count_(count), job_(job) {}
+
+  // On each thread: takes indexes until none is left.
+  void Run(unsigned thread) {
+    for (;;) {
+      const std::size_t index = next_.fetch_add(1, std::memory_order_relaxed);
+      if (index >= count_ || failed_.load(std::memory_order_relaxed)) return;
+      Status status = job_(index, thread);
+      if (status.ok()) continue;
+      const std::lock_guard lock(mutex_);
+      if (!failed_.exchange(true)) failure_ = std::move(status);
+    }
+  }
+
+  // Once all have returned.
+  Status Failure() const { return failure_; }
+
+ private:
+  const std::size_t count_;
+  Job& job_;
+  std::atomic<std::size_t> next_{0};
+  std::atomic<bool> failed_{false};
+  std::mutex mutex_;
+  Status failure_;
+};
+
 // Calls job(index, thread) for every index below `count`; job returns Status. The first failure
 // stops the taking of new indexes and is returned.
 template <typename Job>
 Status ParallelFor(std::size_t count, unsigned thread_count, Job&& job) {
-  std::atomic<std::size_t> next{0};
-  std::atomic<bool> failed{false};
-  std::mutex mutex;
-  Status failure;
-  const auto work = [&](unsigned thread) {
-    for (;;) {
-      const std::size_t index = next.fetch_add(1, std::memory_order_relaxed);
-      if (index >= count || failed.load(std::memory_order_relaxed)) return;
-      Status status = job(index, thread);
-      if (status.ok()) continue;
-      const std::lock_guard lock(mutex);
-      if (!failed.exchange(true)) failure = std::move(status);
-    }
-  };
+  IndexedJob work(count, job);
   const std::size_t wanted = ThreadCount(thread_count);
   const auto extra =
       static_cast<unsigned>(count < wanted ? (count == 0 ? 0 : count - 1) : wanted - 1);
   std::vector<std::jthread> threads;
   threads.reserve(extra);
-  for (unsigned thread = 1; thread <= extra; ++thread) threads.emplace_back(work, thread);
-  work(0);
+  for (unsigned thread = 1; thread <= extra; ++thread) {
+    threads.emplace_back([&work, thread] { work.Run(thread); });
+  }
+  work.Run(0);
   threads.clear();
-  return failure;
+  return work.Failure();
 }
 
 // produce(index, thread) -> Result<T> runs on several threads; consume(index, T&&) -> Status is

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/threads.h"
+#include "base/worker_pool.h"
 #include "codec/block_codec.h"
 #include "device/device.h"
 
@@ -49,7 +49,7 @@ constexpr std::size_t kRunLength = 8;
 
 class HostDevice final : public Device {
  public:
-  explicit HostDevice(unsigned threads) : lanes_(ThreadCount(threads)) {}
+  explicit HostDevice(unsigned threads) : pool_(threads), lanes_(pool_.size()) {}
 
   void Reserve(std::uint64_t chunk_size_max) override {
     for (Lane& lane : lanes_) lane.mask.resize(std::max(lane.mask.size(), chunk_size_max));
@@ -81,21 +81,19 @@ class HostDevice final : public Device {
     Fault first;
     std::mutex mutex;
     const std::size_t runs = DivideUp(batch.size(), kRunLength);
-    const auto threads = static_cast<unsigned>(lanes_.size());
-    const Status status =
-        ParallelFor(runs, threads, [&](std::size_t run, unsigned thread) -> Status {
-          const std::size_t end = std::min(batch.size(), (run + 1) * kRunLength);
-          for (std::size_t i = run * kRunLength; i < end; ++i) {
-            SEGUE_DCHECK(lanes_[thread].mask.size() >= batch[i].size);
-            Fault fault = job(batch[i], lanes_[thread]);
-            if (!fault) continue;
-            fault->index = i;
-            const std::lock_guard lock(mutex);
-            if (!first || i < first->index) first = std::move(fault);
-            return Internal("chunk fault");
-          }
-          return {};
-        });
+    const Status status = ParallelFor(runs, pool_, [&](std::size_t run, unsigned thread) -> Status {
+      const std::size_t end = std::min(batch.size(), (run + 1) * kRunLength);
+      for (std::size_t i = run * kRunLength; i < end; ++i) {
+        SEGUE_DCHECK(lanes_[thread].mask.size() >= batch[i].size);
+        Fault fault = job(batch[i], lanes_[thread]);
+        if (!fault) continue;
+        fault->index = i;
+        const std::lock_guard lock(mutex);
+        if (!first || i < first->index) first = std::move(fault);
+        return Internal("chunk fault");
+      }
+      return {};
+    });
     SEGUE_CHECK(status.ok() != first.has_value());
     return first;
   }
@@ -144,6 +142,7 @@ class HostDevice final : public Device {
     return after == work.after ? Fault() : Payload();
   }
 
+  WorkerPool pool_;
   std::vector<Lane> lanes_;
 };
 
