@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Engine weights: live weights that a receiver of Segue (`segue serve`) keeps in shared memory, for
+// the engine that computes with them. The engine reads tensors in place and says where a forward
+// step begins and ends; the receiver changes weights only while no step runs.
+//
+//   auto weights = EngineWeights::Attach("policy", std::chrono::seconds(60));
+//   for (;;) {
+//     const auto step = weights->BeginStep(std::chrono::seconds(30));
+//     if (!step.ok()) ...          // An update takes longer; no weights may be read.
+//     Forward(weights->tensors(), ...);
+//   }                              // The step ends with its scope.
+//
+// What must hold: weights are read, also by work that was handed to other threads or devices, only
+// between a successful Enter() and its Leave(). A thread that is inside does not enter again. The
+// process does not close descriptors that it does not know, as its place among the living hangs on
+// one; if it dies inside, the receiver goes on without it. A child made by fork counts as the same
+// engine until both are gone.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "segue/status.h"
+
+namespace segue {
+
+struct EngineTensor {
+  std::string name;
+  std::string dtype;  // As in safetensors, e.g. "BF16".
+  std::vector<std::uint64_t> shape;
+  const std::byte* data = nullptr;  // Aligned to 256 bytes; never written through.
+  std::uint64_t size = 0;           // Bytes.
+};
+
+struct EngineVersion {
+  std::string lineage;
+  std::uint64_t version = 0;
+  std::string digest;    // Empty when a receiver died while it wrote it.
+  bool serving = false;  // The weights are this version, proven; else they are loading or changing.
+};
+
+// Threads may share one object; moving it is not for while they do.
+class EngineWeights {
+ public:
+  // A step that has begun and ends with this object, which must not outlive the weights.
+  class Step {
+   public:
+    Step(Step&& other) noexcept : weights_(std::exchange(other.weights_, nullptr)) {}
+    Step& operator=(Step&& other) noexcept {
+      std::swap(weights_, other.weights_);
+      return *this;
+    }
+    ~Step() {
+      if (weights_ != nullptr) weights_->Leave();
+    }
+
+   private:
+    friend class EngineWeights;
+    explicit Step(EngineWeights& weights) : weights_(&weights) {}
+    EngineWeights* weights_;
+  };
+
+  // Waits until the segment `name` is there and whole. NotFound when it is not at the deadline;
+  // ResourceExhausted when every engine slot of it is taken; Corruption when it is no segment.
+  static Result<EngineWeights> Attach(const std::string& name, std::chrono::milliseconds deadline);
+
+  EngineWeights(EngineWeights&& other) noexcept;
+  EngineWeights& operator=(EngineWeights&& other) noexcept;
+  ~EngineWeights();
+
+  // In ascending order of names.
+  const std::vector<EngineTensor>& tensors() const;
+  // Null when there is none.
+  const EngineTensor* Find(std::string_view name) const;
+
+  // Before weights are read. Some nanoseconds while the gate is open; waits while it is closed, and
+  // at the deadline fails as Unavailable (or NotFound, when the segment was removed: attach anew).
+  Status Enter(std::chrono::milliseconds deadline);
+  // Once for every success of Enter().
+  void Leave();
+  Result<Step> BeginStep(std::chrono::milliseconds deadline);
+
+  // Inside a step it is the version of the weights that are read there.
+  EngineVersion version() const;
+
+ private:
+  struct Parts;
+  explicit EngineWeights(std::unique_ptr<Parts> parts);
+
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace segue

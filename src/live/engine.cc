@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Engine weights: the engine's side of a segment (docs/protocol.md, section 6). Accesses to gate,
+// drained and inside are sequentially consistent (the default); shared_gate.h has the other side.
+#include "segue/engine.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/check.h"
+#include "checkpoint/dtype.h"
+#include "checkpoint/tensor.h"
+#include "live/futex.h"
+#include "live/segment_header.h"
+#include "live/shared_memory.h"
+
+namespace segue {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Between looks for a segment that is not there yet.
+constexpr milliseconds kLookWaitFirst{1};
+constexpr milliseconds kLookWaitMax{20};
+
+// A receiver that buries a dead engine holds the slot's lock for a moment, so one look at all slots
+// may find none free though there is one.
+constexpr int kSlotLookCount = 3;
+
+struct FoundSegment {
+  SharedMemory object;
+  bool whole = false;
+};
+
+Result<FoundSegment> Look(const std::string& name) {
+  FoundSegment found;
+  SEGUE_ASSIGN_OR_RETURN(found.object, SharedMemory::Open(name));
+  SEGUE_ASSIGN_OR_RETURN(found.whole, IsSegmentWhole(found.object));
+  return found;
+}
+
+Result<SharedMemory> AwaitSegment(const std::string& name, milliseconds deadline) {
+  const SteadyTime limit = DeadlineAfter(deadline);
+  milliseconds wait = kLookWaitFirst;
+  for (;;) {
+    Result<FoundSegment> found = Look(name);
+    if (!found.ok() && found.status().code() != StatusCode::kNotFound) return found.status();
+    if (found.ok() && found->whole) return std::move(found->object);
+    const SteadyTime now = std::chrono::steady_clock::now();
+    if (now >= limit) {
+      const std::string waited = " after " + std::to_string(deadline.count()) + " ms";
+      return found.ok() ? NotFound("the receiver of " + found->object.Describe() +
+                                   " had not finished its header" + waited)
+                        : NotFound("there was no segment '" + name + "'" + waited);
+    }
+    std::this_thread::sleep_until(std::min(limit, now + wait));
+    wait = std::min(2 * wait, kLookWaitMax);
+  }
+}
+
+Result<unsigned> TakeSlot(SharedMemory& object, unsigned slot_count) {
+  for (int look = 0; look < kSlotLookCount; ++look) {
+    for (unsigned slot = 0; slot < slot_count; ++slot) {
+      SEGUE_ASSIGN_OR_RETURN(const bool taken, object.TryLock(SlotLock(slot)));
+      if (taken) return slot;
+    }
+    std::this_thread::sleep_for(kLookWaitFirst);
+  }
+  return ResourceExhausted("all " + std::to_string(slot_count) + " engine slots of " +
+                           object.Describe() + " are taken");
+}
+
+}  // namespace
+
+struct EngineWeights::Parts {
+  SharedMemory object;
+  SharedMapping control;  // What lies below the weights.
+  SharedMapping weights;
+  std::string lineage;
+  std::vector<EngineTensor> tensors;
+  SegmentWords words;
+  unsigned slot = 0;
+
+  void LeaveSlot();
+  Status EnterWhenOpen(milliseconds deadline);
+  Status WhyClosed(milliseconds deadline) const;
+};
+
+Result<EngineWeights> EngineWeights::Attach(const std::string& name, milliseconds deadline) {
+  auto parts = std::make_unique<Parts>();
+  SEGUE_ASSIGN_OR_RETURN(parts->object, AwaitSegment(name, deadline));
+  SEGUE_ASSIGN_OR_RETURN(SegmentContents contents, ReadSegment(parts->object));
+  const SegmentLayout& layout = contents.layout;
+  SEGUE_ASSIGN_OR_RETURN(parts->control, SharedMapping::Map(parts->object, 0, layout.weights_offset,
+                                                            SharedMapping::Mode::kReadWrite));
+  SEGUE_ASSIGN_OR_RETURN(parts->weights,
+                         SharedMapping::Map(parts->object, layout.weights_offset,
+                                            layout.segment_size - layout.weights_offset,
+                                            SharedMapping::Mode::kReadOnly));
+  parts->weights.AdviseHugePages();
+  parts->words = SegmentWords(parts->control.data());
+  parts->lineage = std::move(contents.lineage);
+  for (std::size_t i = 0; i < contents.tensor_offsets.size(); ++i) {
+    const PlanTensor& tensor = contents.plan.tensors()[i];
+    parts->tensors.push_back(
+        {tensor.spec.name, std::string(DtypeName(tensor.spec.dtype)), tensor.spec.shape,
+         parts->weights.data() + (contents.tensor_offsets[i] - layout.weights_offset),
+         tensor.size});
+  }
+  SEGUE_ASSIGN_OR_RETURN(parts->slot, TakeSlot(parts->object, layout.slot_count));
+  parts->words.inside(parts->slot).store(0);
+  return EngineWeights(std::move(parts));
+}
+
+EngineWeights::EngineWeights(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+EngineWeights::EngineWeights(EngineWeights&& other) noexcept = default;
+EngineWeights& EngineWeights::operator=(EngineWeights&& other) noexcept = default;
+EngineWeights::~EngineWeights() = default;
+
+const std::vector<EngineTensor>& EngineWeights::tensors() const { return parts_->tensors; }
+
+const EngineTensor* EngineWeights::Find(std::string_view name) const {
+  const auto& tensors = parts_->tensors;
+  const auto found = std::lower_bound(
+      tensors.begin(), tensors.end(), name,
+      [](const EngineTensor& tensor, std::string_view wanted) { return tensor.name < wanted; });
+  return found != tensors.end() && found->name == name ? &*found : nullptr;
+}
+
+Status EngineWeights::Enter(milliseconds deadline) {
+  Parts& parts = *parts_;
+  parts.words.inside(parts.slot).fetch_add(1);
+  if (parts.words.gate().load() == kGateOpen) [[likely]]
+    return {};
+  return parts.EnterWhenOpen(deadline);
+}
+
+void EngineWeights::Leave() { parts_->LeaveSlot(); }
+
+Result<EngineWeights::Step> EngineWeights::BeginStep(milliseconds deadline) {
+  SEGUE_RETURN_IF_ERROR(Enter(deadline));
+  return Step(*this);
+}
+
+EngineVersion EngineWeights::version() const {
+  const SegmentWords& words = parts_->words;
+  SegmentRecord record;
+  const bool whole = words.ReadRecord(record);
+  const bool serving = static_cast<Phase>(words.phase().load()) == Phase::kServing;
+  return {parts_->lineage, record.version, whole ? record.digest.ToHex() : std::string(),
+          whole && serving};
+}
+
+void EngineWeights::Parts::LeaveSlot() {
+  const std::uint32_t before = words.inside(slot).fetch_sub(1);
+  // Left more often than entered; or taken for dead, as somebody closed our descriptor.
+  SEGUE_CHECK(before != 0);
+  if (words.gate().load() == kGateOpen) [[likely]]
+    return;
+  words.drained().fetch_add(1);
+  FutexWakeAll(words.drained_address());
+}
+
+// Begins inside a closed gate.
+Status EngineWeights::Parts::EnterWhenOpen(milliseconds deadline) {
+  const SteadyTime limit = DeadlineAfter(deadline);
+  for (;;) {
+    LeaveSlot();
+    for (std::uint32_t gate = words.gate().load(); gate != kGateOpen; gate = words.gate().load()) {
+      if (std::chrono::steady_clock::now() >= limit) return WhyClosed(deadline);
+      FutexWait(words.gate_address(), gate, limit);
+    }
+    words.inside(slot).fetch_add(1);
+    if (words.gate().load() == kGateOpen) return {};
+  }
+}
+
+Status EngineWeights::Parts::WhyClosed(milliseconds deadline) const {
+  if (object.IsRemoved()) {
+    return NotFound(object.Describe() + " was removed: attach to the one that replaces it");
+  }
+  static constexpr std::string_view kPhases[] = {"loading", "serving", "applying", "poisoned"};
+  const std::uint32_t phase = words.phase().load();
+  return Unavailable(object.Describe() + ": the gate was still closed after " +
+                     std::to_string(deadline.count()) + " ms (phase " +
+                     std::string(phase < 4 ? kPhases[phase] : "unknown") +
+                     (object.IsLockedByOther(kReceiverLock) ? "" : "; no receiver lives") + ")");
+}
+
+}  // namespace segue

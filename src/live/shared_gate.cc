@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SharedGate: all accesses to gate, drained and inside are sequentially consistent (the default).
+#include "live/shared_gate.h"
+
+#include <algorithm>
+#include <string>
+
+#include "live/futex.h"
+
+namespace segue {
+namespace {
+
+// Nobody wakes the receiver for an engine that died, so it looks itself this often.
+constexpr std::chrono::milliseconds kBuryPeriod{5};
+
+}  // namespace
+
+Status SharedGate::Close(std::chrono::milliseconds deadline) {
+  const bool was_closed = words_.gate().exchange(kGateClosed) != kGateOpen;
+  Status status = WaitUntilEmpty(deadline);
+  if (!status.ok() && !was_closed) SEGUE_RETURN_IF_ERROR(Open());
+  return status;
+}
+
+Status SharedGate::Open() {
+  words_.gate().store(kGateOpen);
+  FutexWakeAll(words_.gate_address());
+  return {};
+}
+
+Status SharedGate::WaitUntilEmpty(std::chrono::milliseconds deadline) {
+  const SteadyTime limit = DeadlineAfter(deadline);
+  SteadyTime next_burial{};
+  for (;;) {
+    const std::uint32_t drained = words_.drained().load();
+    const SteadyTime now = std::chrono::steady_clock::now();
+    const bool last = now >= limit;
+    const bool bury = last || now >= next_burial;
+    if (bury) next_burial = now + kBuryPeriod;
+    SEGUE_ASSIGN_OR_RETURN(const std::uint64_t inside, CountInside(bury));
+    if (inside == 0) return {};
+    if (last) {
+      return Unavailable(object_.Describe() + ": " + std::to_string(inside) +
+                         " engine threads were still inside the gate after " +
+                         std::to_string(deadline.count()) + " ms; nothing was changed");
+    }
+    FutexWait(words_.drained_address(), drained, std::min(limit, next_burial));
+  }
+}
+
+Result<std::uint64_t> SharedGate::CountInside(bool bury) {
+  std::uint64_t count = 0;
+  for (unsigned slot = 0; slot < slot_count_; ++slot) {
+    const std::uint32_t inside = words_.inside(slot).load();
+    if (inside == 0) continue;
+    if (bury) {
+      SEGUE_ASSIGN_OR_RETURN(const bool dead, ClearIfDead(slot));
+      if (dead) continue;
+    }
+    count += inside;
+  }
+  return count;
+}
+
+Result<bool> SharedGate::ClearIfDead(unsigned slot) {
+  // Under the lock, so that no engine can take the slot and enter in between.
+  SEGUE_ASSIGN_OR_RETURN(const bool dead, object_.TryLock(SlotLock(slot)));
+  if (!dead) return false;
+  words_.inside(slot).store(0);
+  object_.Unlock(SlotLock(slot));
+  return true;
+}
+
+}  // namespace segue
