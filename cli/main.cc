@@ -104,6 +104,7 @@ int Show(std::string_view verb, const Result<Report>& result, bool json) {
   Json shown = result.ok() ? result->json : Json::object();
   if (!failure.ok()) shown["error"] = ErrorToJson(failure);
   if (result.ok()) PrintWarnings(verb, result->warnings);
+  if (result.ok() && result->shown) return ExitCode(FlushOutput().code());
   if (json) {
     PrintJson(shown);
   } else if (result.ok() && result->print_text) {
@@ -117,7 +118,8 @@ int Show(std::string_view verb, const Result<Report>& result, bool json) {
 
 std::vector<Verb> AddVerbs(CLI::App& program) {
   return {AddDiff(program),    AddPublish(program), AddApply(program),    AddVerify(program),
-          AddInspect(program), AddResolve(program), AddGenerate(program), AddBench(program)};
+          AddInspect(program), AddResolve(program), AddGenerate(program), AddBench(program),
+          AddServe(program),   AddEngine(program)};
 }
 
 int Run(const std::vector<std::string>& arguments) {

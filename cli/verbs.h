@@ -20,7 +20,8 @@ struct Report {
   Json json;
   std::function<void()> print_text;
   std::vector<std::string> warnings;
-  Status failure;  // What was found is shown, and yet the verb failed.
+  Status failure;      // What was found is shown, and yet the verb failed.
+  bool shown = false;  // The verb has shown its result itself.
 };
 
 struct Verb {
@@ -36,6 +37,8 @@ Verb AddInspect(CLI::App& program);
 Verb AddResolve(CLI::App& program);
 Verb AddGenerate(CLI::App& program);
 Verb AddBench(CLI::App& program);
+Verb AddServe(CLI::App& program);
+Verb AddEngine(CLI::App& program);
 
 // Options that several verbs have, with one meaning, and what their values must be.
 CLI::Option* AddThreads(CLI::App& verb, unsigned& threads);

@@ -42,4 +42,10 @@ inline constexpr std::uint64_t kChainLengthMax = 100'000;
 inline constexpr int kZstdWindowLogMax = 23;
 inline constexpr unsigned kThreadCountMax = 1024;
 
+// HTTP: what a client may send, and how long it may take over it.
+inline constexpr std::uint64_t kHttpBodySizeMax = 1ull << 20;
+inline constexpr int kHttpReadSecondsMax = 10;
+inline constexpr unsigned kHttpConnectionsMax = 64;
+inline constexpr unsigned kHttpKeepAliveMax = 1000;
+
 }  // namespace segue::limits

@@ -30,8 +30,8 @@ Status Applier::Describe(const ChunkFault& fault) const {
   return Corruption(std::move(reason));
 }
 
-Status Applier::Preflight() {
-  const auto fault = device_.Preflight(work_);
+Status Applier::PreflightOn(Device& device) {
+  const auto fault = device.Preflight(work_);
   return fault ? Describe(*fault) : Status();
 }
 

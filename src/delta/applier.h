@@ -23,7 +23,9 @@ class Applier {
 
   // VersionMismatch: the live bytes are not the base. Corruption: the payload does not lead to the
   // target that it states. Both name tensor and chunk.
-  Status Preflight();
+  Status Preflight() { return PreflightOn(device_); }
+  // The same on another device of the same memory, one of fewer threads. Reserve()d by the caller.
+  Status PreflightOn(Device& device);
   // Tainted on any fault: live bytes may be mixed and must be resolved or rebuilt.
   Status Apply();
 

@@ -15,9 +15,11 @@ namespace {
 
 constexpr std::uint64_t kFetchPieceSize = 8ull << 20;
 
-Status FetchObject(Store& store, const PayloadEntry& entry, const std::string& path) {
+Status FetchObject(Store& store, const PayloadEntry& entry, const std::string& path,
+                   const std::stop_token& stop) {
   SEGUE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
   for (std::uint64_t offset = 0; offset < entry.size; offset += kFetchPieceSize) {
+    if (stop.stop_requested()) return Unavailable("the fetch was aborted");
     const std::uint64_t size = std::min(kFetchPieceSize, entry.size - offset);
     Result<ByteVector> piece = store.GetRange(entry.object, offset, size);
     if (!piece.ok()) return piece.status().WithContext("payload '" + entry.object + "'");
@@ -29,15 +31,16 @@ Status FetchObject(Store& store, const PayloadEntry& entry, const std::string& p
 
 class Fetcher {
  public:
-  Fetcher(Store& store, const Plan& plan, const std::string& directory, unsigned threads)
-      : store_(store), plan_(plan), directory_(directory), threads_(threads) {}
+  Fetcher(Store& store, const Plan& plan, const std::string& directory, unsigned threads,
+          const std::stop_token& stop)
+      : store_(store), plan_(plan), directory_(directory), threads_(threads), stop_(stop) {}
 
   Status Add(const Manifest& manifest) {
     Stopwatch watch;
     std::vector<std::string> paths;
     for (const PayloadEntry& entry : manifest.payloads) {
       paths.push_back(NextPath());
-      SEGUE_RETURN_IF_ERROR(FetchObject(store_, entry, paths.back()));
+      SEGUE_RETURN_IF_ERROR(FetchObject(store_, entry, paths.back(), stop_));
       result_.fetched_bytes += entry.size;
     }
     result_.fetch_s += watch.Lap();
@@ -120,6 +123,7 @@ class Fetcher {
   const Plan& plan_;
   const std::string& directory_;
   unsigned threads_;
+  const std::stop_token& stop_;
   unsigned counter_ = 0;
   FetchedDelta result_;
 };
@@ -128,14 +132,15 @@ class Fetcher {
 
 Result<FetchedDelta> FetchChain(Store& store, const Plan& plan, const std::vector<Manifest>& chain,
                                 const std::string& directory, unsigned threads,
-                                const Progress& progress) {
-  Fetcher fetcher(store, plan, directory, threads);
+                                const Progress& progress, const std::stop_token& stop) {
+  Fetcher fetcher(store, plan, directory, threads, stop);
   std::uint64_t done = 0;
   std::uint64_t total = 0;
   for (const Manifest& manifest : chain) {
     for (const PayloadEntry& entry : manifest.payloads) total += entry.size;
   }
   for (const Manifest& manifest : chain) {
+    if (stop.stop_requested()) return Unavailable("the fetch was aborted");
     SEGUE_RETURN_IF_ERROR(fetcher.Add(manifest));
     for (const PayloadEntry& entry : manifest.payloads) done += entry.size;
     if (progress) progress("fetch+stage", done, total);

@@ -4,6 +4,7 @@
 // lies in one file, so that an apply can be resolved without the store.
 #pragma once
 
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -26,10 +27,11 @@ struct FetchedDelta {
 };
 
 // `chain` has at least one manifest. Files are written below `directory`, which exists; on failure
-// the caller removes it.
+// the caller removes it. A stop is seen between two pieces of a payload and between two versions:
+// Unavailable.
 Result<FetchedDelta> FetchChain(Store& store, const Plan& plan, const std::vector<Manifest>& chain,
                                 const std::string& directory, unsigned threads,
-                                const Progress& progress);
+                                const Progress& progress, const std::stop_token& stop = {});
 
 // Maps a payload file, checks it against size and hash, and stages it.
 Result<StagedDelta> StageFile(const Plan& plan, const std::string& path, std::uint64_t size,

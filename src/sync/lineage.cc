@@ -52,6 +52,17 @@ Result<Lineage> Lineage::Open(Store& store, const std::string& name) {
   return lineage;
 }
 
+Result<std::vector<std::uint64_t>> Lineage::ListVersions(Store& store, const std::string& name) {
+  SEGUE_RETURN_IF_ERROR(CheckLineageName(name));
+  SEGUE_ASSIGN_OR_RETURN(const auto objects, store.List(object_name::VersionFolder(name)));
+  std::vector<std::uint64_t> versions;
+  for (const std::string& entry : objects) {
+    if (const auto version = object_name::ParseVersion(entry)) versions.push_back(*version);
+  }
+  std::sort(versions.begin(), versions.end());
+  return versions;
+}
+
 std::uint64_t Lineage::newest() const {
   return manifests_.empty() ? record_.origin_version : manifests_.rbegin()->first;
 }

@@ -30,6 +30,10 @@ class Lineage {
   // vanishes meanwhile (pruned) is left out (case G2).
   static Result<Lineage> Open(Store& store, const std::string& name);
 
+  // The versions that the store lists, ascending, without reading any; none where there is no such
+  // lineage.
+  static Result<std::vector<std::uint64_t>> ListVersions(Store& store, const std::string& name);
+
   const LineageRecord& record() const { return record_; }
   const std::map<std::uint64_t, Manifest>& manifests() const { return manifests_; }
   // Newest version that is visible; the origin where none is.

@@ -92,24 +92,22 @@ DenseSums XorPreflight(ChunkKey key, const byte* live, const byte* mask, size_t 
   return result;
 }
 
+// Bytes are written in ascending order of address, which the resolution of live weights relies on;
+// hence no memcpy into them, whose order is its own.
 Digest XorApply(ChunkKey key, byte* live, const byte* mask, size_t size) {
   const BlockKeys keys(key.tensor);
   uint64_t lanes[2] = {0, 0};
-  alignas(64) byte live_buffer[kDigestBlockSize];
-  alignas(64) byte mask_buffer[kDigestBlockSize];
+  alignas(64) byte buffer[kDigestBlockSize];
   for (size_t offset = 0; offset < size; offset += kDigestBlockSize) {
     const size_t part = Least(size - offset, kDigestBlockSize);
-    const byte* block_mask = WholeBlock(mask + offset, part, mask_buffer);
-    byte* block_live = live + offset;
-    if (part < kDigestBlockSize) {
-      WholeBlock(block_live, part, live_buffer);
-      block_live = live_buffer;
+    if (part == kDigestBlockSize) {
+      XorBlock(live + offset, mask + offset, live + offset);
+    } else {
+      for (size_t i = offset; i < size; ++i) live[i] ^= mask[i];
     }
-    XorBlock(block_live, block_mask, block_live);
     uint64_t sums[2];
-    BlockSums(block_live, sums);
+    BlockSums(WholeBlock(live + offset, part, buffer), sums);
     keys.Add(key.first_block + offset / kDigestBlockSize, sums[0], sums[1], lanes);
-    if (part < kDigestBlockSize) __builtin_memcpy(live + offset, live_buffer, part);
   }
   Digest digest;
   SetDigest(digest, lanes);

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// segue serve: holds an engine's live weights in shared memory, keeps them in step with a store,
+// and answers over HTTP, until SIGINT or SIGTERM. The segment stays, unless --remove was given.
+#include <fmt/core.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include "cli/output.h"
+#include "cli/progress_bar.h"
+#include "cli/signals.h"
+#include "cli/verbs.h"
+#include "segue/server.h"
+
+namespace segue::cli {
+namespace {
+
+struct ServeArguments {
+  ServeOptions options;
+  unsigned follow_ms = 0;
+  unsigned gate_deadline_ms = 30'000;
+  bool remove = false;
+};
+
+Json Describe(const Server& server, const ReceiverStatus& status) {
+  return {{"name", status.name},       {"url", server.url()},
+          {"lineage", status.lineage}, {"version", status.version},
+          {"digest", status.digest},   {"model_bytes", status.model_bytes}};
+}
+
+// Shown as soon as engines may attach: who started this program waits for it.
+void Announce(const Server& server, bool json) {
+  const ReceiverStatus status = server.status();
+  if (json) {
+    PrintJson(Describe(server, status));
+  } else {
+    PrintLine(fmt::format("{}: version {} of {}, {}", Printable(status.name), status.version,
+                          Printable(status.lineage), HumanBytes(status.model_bytes)));
+    PrintLine(fmt::format("  digest   {}", status.digest));
+    PrintLine(fmt::format("  control  {}", server.url()));
+    PrintLine("  stop     Ctrl-C");
+  }
+  std::fflush(stdout);
+}
+
+Result<Report> Serve(ServeArguments& arguments, bool json) {
+  CatchStopSignals();
+  ServeOptions& options = arguments.options;
+  options.receiver.gate_deadline = std::chrono::milliseconds(arguments.gate_deadline_ms);
+  if (arguments.follow_ms != 0) options.follow = std::chrono::milliseconds(arguments.follow_ms);
+  if (const char* const token = std::getenv("SEGUE_TOKEN")) options.token = token;
+  const Result<std::unique_ptr<Server>> server = Server::Start(options);
+  if (!server.ok()) return server.status();
+  const Status ready =
+      WithProgress("serve", [&](const Progress&) { return server.value()->WaitReady(); });
+  if (!ready.ok()) return ready;
+  Announce(*server.value(), json);
+  WaitForStop();
+  server.value()->Stop();
+  if (arguments.remove) {
+    const Status removed = RemoveSegment(options.receiver.name);
+    if (!removed.ok()) return removed;
+  }
+  Report report;
+  report.shown = true;
+  return report;
+}
+
+}  // namespace
+
+Verb AddServe(CLI::App& program) {
+  CLI::App* const verb =
+      program.add_subcommand("serve", "Hold an engine's live weights and keep them in step");
+  const auto arguments = std::make_shared<ServeArguments>();
+  ReceiverOptions& receiver = arguments->options.receiver;
+  verb->add_option("--store", receiver.store, "Store: a directory, or dir:DIRECTORY")
+      ->required()
+      ->type_name("URL");
+  verb->add_option("--checkpoint", receiver.checkpoint,
+                   "What the engine starts from and is rebuilt from")
+      ->required()
+      ->type_name("DIR");
+  verb->add_option("--name", receiver.name, "Of the shared memory that engines attach to")
+      ->required()
+      ->type_name("NAME");
+  verb->add_option("--lineage", receiver.lineage, "Lineage ('default')")->type_name("NAME");
+  verb->add_option("--listen", arguments->options.listen,
+                   "Address for control over HTTP (127.0.0.1:0, any free port); any but the "
+                   "loopback needs a token in SEGUE_TOKEN")
+      ->type_name("HOST:PORT");
+  AsCount(verb->add_option("--follow", arguments->follow_ms,
+                           "Take newer versions as they appear, looking every N milliseconds"),
+          std::numeric_limits<unsigned>::max());
+  AsCount(verb->add_option("--gate-deadline", arguments->gate_deadline_ms,
+                           "Milliseconds in which engines must leave the gate (30000)"),
+          std::numeric_limits<unsigned>::max());
+  AsSize(verb->add_option("--scrub", receiver.scrub_rate,
+                          "Prove all weights again and again, reading this much a second"));
+  AsCount(verb->add_option("--background-threads", receiver.background_threads,
+                           "Threads that stage while the engine serves (1)"),
+          std::numeric_limits<unsigned>::max());
+  verb->add_option("--staging", receiver.staging,
+                   "Directory for payload files; by default the system's temporary one")
+      ->type_name("DIR");
+  verb->add_flag("--rebuild", receiver.rebuild,
+                 "Start from the checkpoint whatever the shared memory holds");
+  verb->add_flag("--remove", arguments->remove, "Remove the shared memory at the end");
+  AddThreads(*verb, receiver.threads);
+  const auto run = [arguments, verb]() -> Result<Report> {
+    return Serve(*arguments, verb->count("--json") != 0);
+  };
+  return {verb, run};
+}
+
+}  // namespace segue::cli

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Receiver: keeps the live weights of one engine in step with a store. It stages while the engine
+// serves, holds it at the gate for the apply alone, and reports a version only after proof.
+// docs/protocol.md, sections 6 and 7, says what is promised.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "segue/status.h"
+
+namespace segue {
+
+struct ReceiverOptions {
+  std::string store;
+  std::string lineage = "default";
+  std::string checkpoint;  // Directory: what the engine starts from and is rebuilt from.
+  std::string name;        // Of the shared memory segment that engines attach to.
+  std::string staging;     // Directory for payload files; by default the system's temporary one.
+  unsigned threads = 0;    // For apply and rebuild; 0 for every core.
+  unsigned background_threads = 1;  // For stage, preflight and scrub, at low priority.
+  std::chrono::milliseconds gate_deadline{30'000};
+  std::uint64_t scrub_rate = 0;  // Bytes a second; 0 for no scrub.
+  bool rebuild = false;          // Start from the checkpoint whatever the segment holds.
+};
+
+enum class ReceiverState : std::uint8_t {
+  kIdle,
+  kPreparing,
+  kPrepared,
+  kApplying,
+  kApplied,
+  kResuming,
+  kResumed,
+  kFailed,
+  kAborted,
+  kPoisoned,
+};
+
+// "IDLE", "PREPARING", ...: as in the endpoints.
+std::string_view ReceiverStateName(ReceiverState state);
+
+// One update, its sizes in bytes and its times in seconds.
+struct UpdateReport {
+  std::uint64_t base_version = 0;
+  std::uint64_t target_version = 0;
+  std::uint64_t steps = 0;  // Published deltas that were joined into one.
+  std::uint64_t payload_bytes = 0;
+  std::uint64_t staged_bytes = 0;
+  std::uint64_t changed_chunks = 0;
+  std::uint64_t changed_elements = 0;
+  double fetch_s = 0;
+  double stage_s = 0;
+  double preflight_s = 0;
+  double gate_s = 0;   // From closing the gate until no engine was inside.
+  double apply_s = 0;  // Changed bytes written and proven.
+  double pause_s = 0;  // From closing the gate until it was open again.
+  // The same moments, in nanoseconds of the machine's monotonic clock; 0 where nobody was held.
+  std::uint64_t pause_started_ns = 0;
+  std::uint64_t fence_completed_ns = 0;
+  std::uint64_t resumed_ns = 0;
+};
+
+struct ReceiverStatus {
+  std::string name;  // Of the segment.
+  ReceiverState state = ReceiverState::kIdle;
+  bool ready = false;           // The bytes are the version's, proven, and the gate is open.
+  std::string message;          // Why, when failed, aborted, poisoned or not ready.
+  std::string session;          // Of the update that runs or ran last.
+  std::string manifest_sha256;  // As that update was asked for.
+  std::string lineage;
+  std::uint64_t version = 0;
+  std::uint64_t target_version = 0;  // As `version` when no update runs.
+  std::string digest;                // Of the version held, 32 hexadecimal digits.
+  std::string plan_digest;
+  std::uint64_t model_bytes = 0;
+  unsigned engines = 0;  // Attached now.
+  std::uint64_t applied_count = 0;
+  std::uint64_t scrub_passes = 0;  // Whole scans that agreed.
+  std::uint64_t scrub_faults = 0;
+  UpdateReport last;  // The last update that was applied.
+};
+
+struct PrepareRequest {
+  std::string session;                          // Any name; repeated requests are known by it.
+  std::optional<std::uint64_t> base_version;    // Refused if another one is held.
+  std::optional<std::uint64_t> target_version;  // By default the newest.
+  std::string plan_digest;                      // Refused if the plan is another; empty: any.
+  std::string manifest_sha256;                  // Of the target's manifest object; empty: any.
+};
+
+// Thread-safe.
+class Receiver {
+ public:
+  // Takes the segment over, or makes one from the checkpoint; then catches up with the store's
+  // newest version. The gate is open when this returns. Tainted: the segment is poisoned and
+  // `options.rebuild` was not set.
+  static Result<std::unique_ptr<Receiver>> Open(const ReceiverOptions& options);
+  ~Receiver();
+  Receiver(const Receiver&) = delete;
+  Receiver& operator=(const Receiver&) = delete;
+
+  // Begins to prepare and returns at once. Unavailable while another update runs.
+  Status Prepare(const PrepareRequest& request);
+  // Waits until nothing is being prepared; the outcome of the prepare.
+  Status WaitPrepared();
+  // Applies what is prepared. Unavailable: the gate did not close in time, still prepared. Tainted:
+  // poisoned.
+  Status Apply(const std::string& session);
+  // Opens the gate after an apply.
+  Status Resume(const std::string& session);
+  // Gives up a prepare or what it made.
+  Status Abort(const std::string& session);
+  // Forgets an update that failed, was aborted or has resumed.
+  Status Clear();
+
+  // All of it at once, waiting for the end.
+  Result<UpdateReport> Update(const PrepareRequest& request);
+  // Reads the checkpoint again and goes to `target_version` (by default the newest).
+  Status Rebuild(std::optional<std::uint64_t> target_version);
+  // From now on looks for newer versions at this interval and takes them.
+  void Follow(std::chrono::milliseconds interval);
+
+  ReceiverStatus status() const;
+  // Versions that the store offers now, ascending.
+  Result<std::vector<std::uint64_t>> Versions() const;
+
+ private:
+  class Impl;
+  explicit Receiver(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// Ends the shared memory segment `name`; success when there is none. Who is attached keeps what it
+// has until it leaves.
+Status RemoveSegment(const std::string& name);
+
+}  // namespace segue

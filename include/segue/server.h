@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Server: a receiver behind HTTP, with the endpoints of docs/protocol.md, section 8.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "segue/receiver.h"
+#include "segue/status.h"
+
+namespace segue {
+
+// Who answers: fields of every receipt.
+struct EngineIdentity {
+  std::string engine_id;  // By default the segment's name.
+  unsigned rank_id = 0;
+  unsigned tp_rank = 0;
+  unsigned dp_rank = 0;
+  unsigned pp_rank = 0;
+};
+
+struct ServeOptions {
+  ReceiverOptions receiver;
+  EngineIdentity identity;
+  std::string listen = "127.0.0.1:0";  // HOST:PORT; port 0: any free one.
+  std::string token;                   // Bearer token; required for any host but the loopback.
+  // Take newer versions as they appear, looking at this interval.
+  std::optional<std::chrono::milliseconds> follow;
+};
+
+class Server {
+ public:
+  // Listens at once; the receiver takes its weights over in the background meanwhile, and requests
+  // are answered as unavailable until then. `Wait` has the outcome.
+  static Result<std::unique_ptr<Server>> Start(const ServeOptions& options);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Until the receiver serves, or could not.
+  Status WaitReady();
+  // Ends all requests and the receiver; the segment stays.
+  void Stop();
+  // "http://127.0.0.1:PORT".
+  std::string url() const;
+  ReceiverStatus status() const;
+
+ private:
+  class Impl;
+  explicit Server(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace segue

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PreparedUpdate: plan, fetch, stage, preflight; then apply.
+#include "live/prepared_update.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "base/file.h"
+#include "sync/lineage.h"
+#include "sync/stopwatch.h"
+
+namespace segue {
+namespace {
+
+// The version that the weights are: the one they were given, if the lineage knows it by the same
+// digest, else the one whose digest it is.
+std::optional<std::uint64_t> Locate(const Lineage& lineage, const LiveVersion& held,
+                                    std::uint64_t target) {
+  const auto facts = lineage.Version(held.version);
+  if (facts && facts->digest == held.digest && held.version <= target) return held.version;
+  return lineage.FindVersion(held.digest, target);
+}
+
+}  // namespace
+
+Result<UpdatePlan> PlanUpdate(Store& store, const std::string& name, const LiveWeights& weights,
+                              std::optional<std::uint64_t> target_version) {
+  SEGUE_ASSIGN_OR_RETURN(const Lineage lineage, Lineage::Open(store, name));
+  if (lineage.record().plan != weights.plan().digest()) {
+    return VersionMismatch("lineage '" + name + "' has plan " + lineage.record().plan.ToHex() +
+                           ", the live weights have " + weights.plan().digest().ToHex() +
+                           ": they are of another model");
+  }
+  UpdatePlan plan;
+  plan.target_version = target_version.value_or(lineage.newest());
+  const auto target = lineage.Version(plan.target_version);
+  if (!target) {
+    return NotFound("lineage '" + name + "' has no version " + std::to_string(plan.target_version) +
+                    "; its newest is " + std::to_string(lineage.newest()));
+  }
+  plan.target_digest = target->digest;
+  const LiveVersion held = weights.version();
+  const auto base = Locate(lineage, held, plan.target_version);
+  if (!base) {
+    return VersionMismatch("the live weights have digest " + held.digest.ToHex() +
+                           ", which is no version up to " + std::to_string(plan.target_version) +
+                           " of lineage '" + name + "'");
+  }
+  plan.base_version = *base;
+  SEGUE_ASSIGN_OR_RETURN(plan.chain, lineage.Path(*base, plan.target_version));
+  return plan;
+}
+
+Result<std::unique_ptr<PreparedUpdate>> PreparedUpdate::Make(const Resources& resources,
+                                                             UpdatePlan plan,
+                                                             const std::stop_token& stop) {
+  auto update = std::unique_ptr<PreparedUpdate>(new PreparedUpdate(resources, std::move(plan)));
+  update->report_.base_version = update->plan_.base_version;
+  update->report_.target_version = update->plan_.target_version;
+  update->report_.steps = update->plan_.chain.size();
+  if (!update->plan_.chain.empty()) SEGUE_RETURN_IF_ERROR(update->Fetch(resources, stop));
+  SEGUE_RETURN_IF_ERROR(update->Preflight(resources));
+  if (stop.stop_requested()) return Unavailable("the prepare was aborted");
+  return update;
+}
+
+Status PreparedUpdate::Fetch(const Resources& resources, const std::stop_token& stop) {
+  SEGUE_ASSIGN_OR_RETURN(const ScratchDirectory scratch, ScratchDirectory::Make(resources.staging));
+  SEGUE_ASSIGN_OR_RETURN(fetched_,
+                         FetchChain(resources.store, weights_.plan(), plan_.chain, scratch.path(),
+                                    resources.background_threads, {}, stop));
+  report_.payload_bytes = fetched_.fetched_bytes;
+  report_.staged_bytes = fetched_.staged.staged_bytes();
+  report_.changed_chunks = fetched_.staged.rows().size();
+  report_.changed_elements = fetched_.staged.changed_elements();
+  report_.fetch_s = fetched_.fetch_s;
+  report_.stage_s = fetched_.stage_s;
+  if (fetched_.staged.difference() == plan_.target_digest - weights_.version().digest) return {};
+  return Corruption("the deltas to version " + std::to_string(plan_.target_version) +
+                    " do not lead from the digest of the live weights to the target's");
+}
+
+Status PreparedUpdate::Preflight(const Resources& resources) {
+  Stopwatch watch;
+  applier_ = std::make_unique<Applier>(weights_.plan(), fetched_.staged, weights_.view(),
+                                       resources.foreground);
+  resources.background.Reserve(weights_.plan().chunk_size());
+  SEGUE_RETURN_IF_ERROR(applier_->PreflightOn(resources.background));
+  report_.preflight_s = watch.Lap();
+  return {};
+}
+
+Status PreparedUpdate::Apply() {
+  if (changes_bytes()) {
+    Stopwatch watch;
+    weights_.BeginApply(plan_.target_version);
+    const Status applied = applier_->Apply();
+    report_.apply_s = watch.Lap();
+    if (!applied.ok()) {
+      weights_.SetPhase(Phase::kPoisoned);
+      return applied;
+    }
+  }
+  weights_.Commit(plan_.target_version, plan_.target_digest);
+  return {};
+}
+
+Result<ScratchDirectory> ScratchDirectory::Make(const std::string& parent) {
+  SEGUE_RETURN_IF_ERROR(MakeDirectories(parent));
+  std::string path = JoinPath(parent, "segue-XXXXXX");
+  if (::mkdtemp(path.data()) == nullptr) return ErrnoStatus("make a directory", path);
+  return ScratchDirectory(std::move(path));
+}
+
+ScratchDirectory::~ScratchDirectory() {
+  if (!path_.empty()) (void)RemoveTree(path_);
+}
+
+}  // namespace segue

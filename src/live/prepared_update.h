@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PreparedUpdate: everything that an update needs before the engine is held: the way through the
+// lineage, staged deltas joined into one, a preflight that passed. Apply() is what is left for the
+// pause: no file, no network, no allocation.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "delta/applier.h"
+#include "device/device.h"
+#include "live/live_weights.h"
+#include "segue/receiver.h"
+#include "store/store.h"
+#include "sync/fetch.h"
+
+namespace segue {
+
+// Where the weights stand in a lineage, and the manifests from there to a target.
+struct UpdatePlan {
+  std::uint64_t base_version = 0;
+  std::uint64_t target_version = 0;
+  Digest target_digest;
+  std::vector<Manifest> chain;  // Empty: already there.
+};
+
+// VersionMismatch: the weights are no version of the lineage, or of another plan. NotFound: no such
+// target, or no way to it.
+Result<UpdatePlan> PlanUpdate(Store& store, const std::string& lineage, const LiveWeights& weights,
+                              std::optional<std::uint64_t> target_version);
+
+class PreparedUpdate {
+ public:
+  struct Resources {
+    Store& store;
+    LiveWeights& weights;
+    Device& background;  // For the preflight.
+    Device& foreground;  // For the apply.
+    const std::string& staging;
+    unsigned background_threads;
+  };
+
+  static Result<std::unique_ptr<PreparedUpdate>> Make(const Resources& resources, UpdatePlan plan,
+                                                      const std::stop_token& stop);
+
+  // With the gate closed; moves the weights' phase and version. Tainted: poisoned.
+  Status Apply();
+  // Whether a byte changes at all; if not, Apply() needs no gate.
+  bool changes_bytes() const { return !fetched_.staged.rows().empty(); }
+
+  UpdateReport& report() { return report_; }
+
+ private:
+  PreparedUpdate(const Resources& resources, UpdatePlan plan)
+      : weights_(resources.weights), plan_(std::move(plan)) {}
+  Status Fetch(const Resources& resources, const std::stop_token& stop);
+  Status Preflight(const Resources& resources);
+
+  LiveWeights& weights_;
+  UpdatePlan plan_;
+  FetchedDelta fetched_;
+  std::unique_ptr<Applier> applier_;
+  UpdateReport report_;
+};
+
+// A directory below `parent` that is removed with everything in it.
+class ScratchDirectory {
+ public:
+  static Result<ScratchDirectory> Make(const std::string& parent);
+  ScratchDirectory(ScratchDirectory&& other) noexcept : path_(std::move(other.path_)) {
+    other.path_.clear();
+  }
+  ~ScratchDirectory();
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit ScratchDirectory(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
+
+}  // namespace segue

@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Receiver: the states of docs/protocol.md, section 7. Every public call takes its turn by moving
+// the state under the mutex; the work itself runs without it, so that status() always answers.
+#include "segue/receiver.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "live/prepared_update.h"
+#include "live/scrubber.h"
+#include "live/takeover.h"
+#include "sync/lineage.h"
+
+namespace segue {
+namespace {
+
+// A follower that meets errors waits up to this many intervals between two tries.
+constexpr int kBackoffMax = 32;
+
+std::uint64_t MonotonicNanoseconds() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::nanoseconds(now).count());
+}
+
+double SecondsBetween(std::uint64_t from_ns, std::uint64_t to_ns) {
+  return static_cast<double>(to_ns - from_ns) * 1e-9;
+}
+
+ReceiverOptions WithDefaults(ReceiverOptions options) {
+  if (options.staging.empty()) {
+    const char* const temporary = std::getenv("TMPDIR");
+    options.staging = temporary != nullptr && *temporary != '\0' ? temporary : "/tmp";
+  }
+  return options;
+}
+
+}  // namespace
+
+std::string_view ReceiverStateName(ReceiverState state) {
+  switch (state) {
+    case ReceiverState::kIdle: return "IDLE";
+    case ReceiverState::kPreparing: return "PREPARING";
+    case ReceiverState::kPrepared: return "PREPARED";
+    case ReceiverState::kApplying: return "APPLYING";
+    case ReceiverState::kApplied: return "APPLIED";
+    case ReceiverState::kResuming: return "RESUMING";
+    case ReceiverState::kResumed: return "RESUMED";
+    case ReceiverState::kFailed: return "FAILED";
+    case ReceiverState::kAborted: return "ABORTED";
+    case ReceiverState::kPoisoned: return "POISONED";
+  }
+  return "UNKNOWN";
+}
+
+class Receiver::Impl {
+ public:
+  explicit Impl(ReceiverOptions options)
+      : options_(std::move(options)),
+        foreground_(MakeHostDevice(options_.threads)),
+        background_(MakeHostDevice(options_.background_threads)) {}
+
+  ~Impl() {
+    follow_thread_ = std::jthread();
+    prepare_thread_ = std::jthread();
+  }
+
+  Status Start() {
+    SEGUE_ASSIGN_OR_RETURN(store_, OpenStore(options_.store, /*create=*/false));
+    SEGUE_ASSIGN_OR_RETURN(weights_, TakeOver(*store_, options_));
+    SEGUE_RETURN_IF_ERROR(CatchUp({}));
+    if (options_.scrub_rate != 0) {
+      scrubber_ = std::make_unique<Scrubber>(*weights_, options_.scrub_rate);
+    }
+    return {};
+  }
+
+  Status Prepare(const PrepareRequest& request) {
+    std::unique_lock lock(mutex_);
+    if (state_ == ReceiverState::kPoisoned) return Tainted(message_);
+    if (IsBusy()) {
+      if (request.session == session_ && !session_.empty()) return {};
+      return Unavailable("an update is in progress (session '" + session_ + "', " +
+                         std::string(ReceiverStateName(state_)) + ")");
+    }
+    SEGUE_RETURN_IF_ERROR(CheckRequest(request));
+    state_ = ReceiverState::kPreparing;
+    session_ = request.session;
+    manifest_sha256_ = request.manifest_sha256;
+    message_.clear();
+    prepared_.reset();
+    // The thread before has ended or is about to: its state is no longer PREPARING.
+    prepare_thread_ =
+        std::jthread([this, request](const std::stop_token& stop) { RunPrepare(request, stop); });
+    return {};
+  }
+
+  Status WaitPrepared() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return state_ != ReceiverState::kPreparing; });
+    return Outcome();
+  }
+
+  Status Apply(const std::string& session) {
+    {
+      const std::lock_guard lock(mutex_);
+      SEGUE_RETURN_IF_ERROR(CheckSession(session));
+      if (state_ == ReceiverState::kApplied || state_ == ReceiverState::kResumed) return {};
+      if (state_ != ReceiverState::kPrepared) return WrongState("applied");
+      state_ = ReceiverState::kApplying;
+    }
+    return ApplyPrepared();
+  }
+
+  Status Resume(const std::string& session) {
+    {
+      const std::lock_guard lock(mutex_);
+      SEGUE_RETURN_IF_ERROR(CheckSession(session));
+      if (state_ == ReceiverState::kResumed) return {};
+      if (state_ != ReceiverState::kApplied) return WrongState("resumed");
+      state_ = ReceiverState::kResuming;
+    }
+    const bool held = prepared_->changes_bytes();
+    const Status opened = held ? weights_->gate().Open() : Status();
+    UpdateReport& report = prepared_->report();
+    if (held) {
+      report.resumed_ns = MonotonicNanoseconds();
+      report.pause_s = SecondsBetween(report.pause_started_ns, report.resumed_ns);
+    }
+    const std::lock_guard lock(mutex_);
+    if (!opened.ok()) {
+      state_ = ReceiverState::kApplied;
+      message_ = opened.message();
+      return opened;
+    }
+    last_ = report;
+    prepared_.reset();
+    Settle(ReceiverState::kResumed, {});
+    return {};
+  }
+
+  Status Abort(const std::string& session) {
+    std::unique_lock lock(mutex_);
+    SEGUE_RETURN_IF_ERROR(CheckSession(session));
+    if (state_ == ReceiverState::kPreparing) {
+      prepare_thread_.request_stop();
+      changed_.wait(lock, [this] { return state_ != ReceiverState::kPreparing; });
+    }
+    switch (state_) {
+      case ReceiverState::kPrepared:
+        prepared_.reset();
+        Settle(ReceiverState::kAborted, "aborted by request");
+        return {};
+      case ReceiverState::kIdle:
+      case ReceiverState::kFailed:
+      case ReceiverState::kAborted: return {};
+      default: return WrongState("aborted");
+    }
+  }
+
+  Status Clear() {
+    const std::lock_guard lock(mutex_);
+    if (IsBusy()) return WrongState("cleared");
+    if (state_ == ReceiverState::kPoisoned) return Tainted(message_);
+    session_.clear();
+    Settle(ReceiverState::kIdle, {});
+    return {};
+  }
+
+  Result<UpdateReport> Update(const PrepareRequest& request) {
+    SEGUE_RETURN_IF_ERROR(Prepare(request));
+    SEGUE_RETURN_IF_ERROR(WaitPrepared());
+    SEGUE_RETURN_IF_ERROR(Apply(request.session));
+    SEGUE_RETURN_IF_ERROR(Resume(request.session));
+    const std::lock_guard lock(mutex_);
+    return last_;
+  }
+
+  Status Rebuild(std::optional<std::uint64_t> target_version) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (IsBusy()) return WrongState("rebuilt");
+      state_ = ReceiverState::kApplying;
+      session_ = "rebuild";
+      ready_ = false;
+    }
+    Status status = LoadCheckpoint(*store_, options_, *weights_);
+    if (status.ok()) status = CatchUp(target_version);
+    if (!status.ok()) {
+      weights_->SetPhase(Phase::kPoisoned);
+      const std::lock_guard lock(mutex_);
+      Settle(ReceiverState::kPoisoned, "rebuild failed: " + status.message());
+    }
+    return status;
+  }
+
+  void Follow(std::chrono::milliseconds interval) {
+    follow_thread_ =
+        std::jthread([this, interval](const std::stop_token& stop) { RunFollow(interval, stop); });
+  }
+
+  Result<std::vector<std::uint64_t>> Versions() const {
+    return Lineage::ListVersions(*store_, options_.lineage);
+  }
+
+  ReceiverStatus GetStatus() const {
+    const LiveVersion held = weights_->version();
+    ReceiverStatus status;
+    status.name = options_.name;
+    status.lineage = held.lineage;
+    status.version = held.version;
+    status.target_version = held.target_version;
+    status.digest = held.digest.ToHex();
+    status.plan_digest = weights_->plan().digest().ToHex();
+    status.model_bytes = weights_->plan().model_size();
+    status.engines = weights_->engine_count();
+    status.applied_count = held.applied_count;
+    if (scrubber_) {
+      status.scrub_passes = scrubber_->passes();
+      status.scrub_faults = scrubber_->faults();
+    }
+    const std::lock_guard lock(mutex_);
+    status.state = state_;
+    status.message = message_;
+    status.session = session_;
+    status.manifest_sha256 = manifest_sha256_;
+    status.last = last_;
+    status.ready = ready_ && status.scrub_faults == 0;
+    if (status.scrub_faults != 0 && status.message.empty()) {
+      status.message = "a scan found that the live weights are not version " +
+                       std::to_string(held.version) + ": rebuild them from the checkpoint";
+    }
+    return status;
+  }
+
+ private:
+  // An update that is under way: another one must wait.
+  bool IsBusy() const {
+    switch (state_) {
+      case ReceiverState::kPreparing:
+      case ReceiverState::kPrepared:
+      case ReceiverState::kApplying:
+      case ReceiverState::kApplied:
+      case ReceiverState::kResuming: return true;
+      default: return false;
+    }
+  }
+
+  Status CheckSession(const std::string& session) const {
+    if (session == session_) return {};
+    return InvalidArgument("session '" + session + "' is not the current one, '" + session_ + "'");
+  }
+
+  Status WrongState(const char* verb) const {
+    if (state_ == ReceiverState::kPoisoned) return Tainted(message_);
+    return Unavailable(std::string("an update that is ") + std::string(ReceiverStateName(state_)) +
+                       " cannot be " + verb);
+  }
+
+  // Lock held: what a finished prepare came to.
+  Status Outcome() const {
+    switch (state_) {
+      case ReceiverState::kFailed: return failure_;
+      case ReceiverState::kAborted: return Unavailable(message_);
+      case ReceiverState::kPoisoned: return Tainted(message_);
+      default: return {};
+    }
+  }
+
+  // Lock held: the end of something.
+  void Settle(ReceiverState state, std::string message) {
+    state_ = state;
+    message_ = std::move(message);
+    changed_.notify_all();
+  }
+
+  Status CheckRequest(const PrepareRequest& request) const {
+    const LiveVersion held = weights_->version();
+    if (request.base_version && *request.base_version != held.version) {
+      return VersionMismatch("version " + std::to_string(held.version) + " is held, not base " +
+                             std::to_string(*request.base_version));
+    }
+    const std::string plan = weights_->plan().digest().ToHex();
+    if (!request.plan_digest.empty() && request.plan_digest != plan) {
+      return VersionMismatch("the live weights have plan " + plan + ", not " + request.plan_digest);
+    }
+    return {};
+  }
+
+  PreparedUpdate::Resources Resources() {
+    return {*store_,      *weights_,        *background_,
+            *foreground_, options_.staging, options_.background_threads};
+  }
+
+  void RunPrepare(const PrepareRequest& request, const std::stop_token& stop) {
+    LowerPriority();
+    Result<std::unique_ptr<PreparedUpdate>> made = MakeUpdate(request, stop);
+    const std::lock_guard lock(mutex_);
+    if (stop.stop_requested()) {
+      Settle(ReceiverState::kAborted, "aborted by request");
+    } else if (made.ok()) {
+      prepared_ = std::move(made).value();
+      Settle(ReceiverState::kPrepared, {});
+    } else {
+      failure_ = made.status();
+      Settle(ReceiverState::kFailed, failure_.message());
+    }
+  }
+
+  Result<std::unique_ptr<PreparedUpdate>> MakeUpdate(const PrepareRequest& request,
+                                                     const std::stop_token& stop) {
+    SEGUE_ASSIGN_OR_RETURN(
+        UpdatePlan plan, PlanUpdate(*store_, options_.lineage, *weights_, request.target_version));
+    if (!request.manifest_sha256.empty()) {
+      SEGUE_RETURN_IF_ERROR(CheckManifest(plan.target_version, request.manifest_sha256));
+    }
+    return PreparedUpdate::Make(Resources(), std::move(plan), stop);
+  }
+
+  Status CheckManifest(std::uint64_t version, const std::string& expected) {
+    const std::string name = object_name::Version(options_.lineage, version);
+    SEGUE_ASSIGN_OR_RETURN(const ByteVector json, store_->Get(name, limits::kManifestSizeMax));
+    const std::string found = HashSha256(json).ToHex();
+    if (found == expected) return {};
+    return Corruption("manifest '" + name + "' has SHA-256 " + found + ", expected " + expected);
+  }
+
+  // State applying. On failure to close the gate: prepared, as before.
+  Status ApplyPrepared() {
+    if (prepared_->changes_bytes()) {
+      UpdateReport& report = prepared_->report();
+      report.pause_started_ns = MonotonicNanoseconds();
+      const Status closed = weights_->gate().Close(options_.gate_deadline);
+      if (!closed.ok()) {
+        const std::lock_guard lock(mutex_);
+        Settle(ReceiverState::kPrepared, closed.message());
+        return closed;
+      }
+      report.fence_completed_ns = MonotonicNanoseconds();
+      report.gate_s = SecondsBetween(report.pause_started_ns, report.fence_completed_ns);
+    }
+    const Status applied = prepared_->Apply();
+    const std::lock_guard lock(mutex_);
+    if (!applied.ok()) {
+      ready_ = false;
+      Settle(ReceiverState::kPoisoned, applied.message());
+      return applied;
+    }
+    Settle(ReceiverState::kApplied, {});
+    return {};
+  }
+
+  // From a proven version to `target`, then opens the gate: at the start and after a rebuild.
+  Status CatchUp(std::optional<std::uint64_t> target) {
+    SEGUE_ASSIGN_OR_RETURN(const auto versions, Lineage::ListVersions(*store_, options_.lineage));
+    std::unique_ptr<PreparedUpdate> update;
+    if (!versions.empty() || target) {
+      PrepareRequest request;
+      request.target_version = target;
+      SEGUE_ASSIGN_OR_RETURN(update, MakeUpdate(request, {}));
+      if (update->changes_bytes()) {
+        SEGUE_RETURN_IF_ERROR(weights_->gate().Close(options_.gate_deadline));
+      }
+      SEGUE_RETURN_IF_ERROR(update->Apply());
+    }
+    SEGUE_RETURN_IF_ERROR(weights_->gate().Open());
+    const std::lock_guard lock(mutex_);
+    if (update) last_ = update->report();
+    ready_ = true;
+    Settle(ReceiverState::kIdle, {});
+    return {};
+  }
+
+  void RunFollow(std::chrono::milliseconds interval, const std::stop_token& stop) {
+    int backoff = 1;
+    while (!stop.stop_requested()) {
+      backoff = TakeNewest() ? 1 : std::min(backoff * 2, kBackoffMax);
+      std::unique_lock lock(mutex_);
+      follow_wait_.wait_for(lock, stop, interval * backoff, [] { return false; });
+    }
+  }
+
+  // False when something went wrong that may be better later.
+  bool TakeNewest() {
+    const auto versions = Lineage::ListVersions(*store_, options_.lineage);
+    if (!versions.ok()) {
+      const std::lock_guard lock(mutex_);
+      if (!IsBusy() && state_ != ReceiverState::kPoisoned) message_ = versions.status().message();
+      return false;
+    }
+    if (versions->empty() || versions->back() <= weights_->version().version) return true;
+    PrepareRequest request;
+    request.session = "follow-" + std::to_string(versions->back());
+    request.target_version = versions->back();
+    return Update(request).ok();
+  }
+
+  const ReceiverOptions options_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<Device> foreground_;
+  std::unique_ptr<Device> background_;
+  std::unique_ptr<LiveWeights> weights_;
+  std::unique_ptr<Scrubber> scrubber_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::condition_variable_any follow_wait_;
+  ReceiverState state_ = ReceiverState::kIdle;
+  bool ready_ = false;
+  std::string message_;
+  std::string session_;
+  std::string manifest_sha256_;
+  Status failure_;
+  UpdateReport last_;
+
+  // Owned by whoever moved the state to preparing, applying or resuming.
+  std::unique_ptr<PreparedUpdate> prepared_;
+
+  std::jthread prepare_thread_;
+  std::jthread follow_thread_;
+};
+
+Status RemoveSegment(const std::string& name) { return Segment::Remove(name); }
+
+Result<std::unique_ptr<Receiver>> Receiver::Open(const ReceiverOptions& options) {
+  auto impl = std::make_unique<Impl>(WithDefaults(options));
+  SEGUE_RETURN_IF_ERROR(impl->Start());
+  return std::unique_ptr<Receiver>(new Receiver(std::move(impl)));
+}
+
+Receiver::Receiver(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Receiver::~Receiver() = default;
+
+Status Receiver::Prepare(const PrepareRequest& request) { return impl_->Prepare(request); }
+Status Receiver::WaitPrepared() { return impl_->WaitPrepared(); }
+Status Receiver::Apply(const std::string& session) { return impl_->Apply(session); }
+Status Receiver::Resume(const std::string& session) { return impl_->Resume(session); }
+Status Receiver::Abort(const std::string& session) { return impl_->Abort(session); }
+Status Receiver::Clear() { return impl_->Clear(); }
+Result<UpdateReport> Receiver::Update(const PrepareRequest& request) {
+  return impl_->Update(request);
+}
+Status Receiver::Rebuild(std::optional<std::uint64_t> target_version) {
+  return impl_->Rebuild(target_version);
+}
+void Receiver::Follow(std::chrono::milliseconds interval) { impl_->Follow(interval); }
+Result<std::vector<std::uint64_t>> Receiver::Versions() const { return impl_->Versions(); }
+ReceiverStatus Receiver::status() const { return impl_->GetStatus(); }
+
+}  // namespace segue

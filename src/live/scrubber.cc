@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Scrubber: chunk after chunk, sleeping in between to keep to its rate.
+#include "live/scrubber.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#include "device/host/kernels.h"
+
+namespace segue {
+namespace {
+
+constexpr int kBackgroundNice = 10;
+// Bytes read between two looks at the clock.
+constexpr std::uint64_t kPieceSize = 4ull << 20;
+constexpr std::chrono::milliseconds kBetweenPasses(10);
+
+// Sleeps unless told to stop.
+void SleepFor(std::chrono::duration<double> time, const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any changed;
+  std::unique_lock lock(mutex);
+  changed.wait_for(lock, stop, time, [] { return false; });
+}
+
+}  // namespace
+
+void LowerPriority() {
+  // On Linux this is a thread's own; refused where the system forbids it, which costs only manners.
+  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kBackgroundNice);
+}
+
+Scrubber::Scrubber(LiveWeights& weights, std::uint64_t rate)
+    : weights_(weights), rate_(std::max<std::uint64_t>(rate, 1)) {
+  thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
+}
+
+void Scrubber::Run(const std::stop_token& stop) {
+  LowerPriority();
+  while (!stop.stop_requested()) {
+    const LiveVersion before = weights_.version();
+    Digest digest;
+    const bool whole = weights_.phase() == Phase::kServing && Scan(stop, digest);
+    const LiveVersion after = weights_.version();
+    const bool settled = weights_.phase() == Phase::kServing &&
+                         before.applied_count == after.applied_count &&
+                         before.version == after.version && before.digest == after.digest;
+    if (whole && settled) ++(digest == before.digest ? passes_ : faults_);
+    SleepFor(kBetweenPasses, stop);
+  }
+}
+
+bool Scrubber::Scan(const std::stop_token& stop, Digest& digest) {
+  const auto start = std::chrono::steady_clock::now();
+  const MutableModelView view = weights_.view();
+  const Plan& plan = weights_.plan();
+  std::uint64_t done = 0;
+  std::uint64_t piece = 0;
+  for (std::uint64_t chunk = 0; chunk < plan.chunk_count(); ++chunk) {
+    const ChunkPlace place = plan.Chunk(chunk);
+    digest += host::ActiveKernels().digest({place.tensor, place.offset / kDigestBlockSize},
+                                           view.Chunk(place), place.size);
+    done += place.size;
+    piece += place.size;
+    if (piece < kPieceSize && chunk + 1 < plan.chunk_count()) continue;
+    piece = 0;
+    const std::chrono::duration<double> due(static_cast<double>(done) / static_cast<double>(rate_));
+    SleepFor(due - (std::chrono::steady_clock::now() - start), stop);
+    if (stop.stop_requested() || weights_.phase() != Phase::kServing) return false;
+  }
+  return true;
+}
+
+}  // namespace segue

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Scrubber: reads all live weights again and again at a set rate and holds their digest against the
+// version's. It covers what no update touches: preflight and apply read changed elements alone.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+
+#include "live/live_weights.h"
+
+namespace segue {
+
+class Scrubber {
+ public:
+  // `rate`: bytes a second, at least 1. Stops in the destructor.
+  Scrubber(LiveWeights& weights, std::uint64_t rate);
+
+  std::uint64_t passes() const { return passes_; }
+  std::uint64_t faults() const { return faults_; }
+
+ private:
+  void Run(const std::stop_token& stop);
+  // One scan; false where it was stopped or the weights moved on meanwhile.
+  bool Scan(const std::stop_token& stop, Digest& digest);
+
+  LiveWeights& weights_;
+  const std::uint64_t rate_;
+  std::atomic<std::uint64_t> passes_{0};
+  std::atomic<std::uint64_t> faults_{0};
+  std::jthread thread_;
+};
+
+// Lets the calling thread and those that it starts give way to others.
+void LowerPriority();
+
+}  // namespace segue

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Endpoints: check the request against the table, call the receiver, describe it.
+#include "server/endpoints.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+
+#include "base/file.h"
+#include "server/endpoint_table.h"
+#include "server/metrics.h"
+
+namespace segue {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+bool HasType(const Json& value, FieldType type) {
+  switch (type) {
+    case FieldType::kString: return value.is_string();
+    case FieldType::kInteger: return value.is_number_unsigned();
+    case FieldType::kBoolean: return value.is_boolean();
+    case FieldType::kAny: return true;
+  }
+  return false;
+}
+
+const char* TypeName(FieldType type) {
+  switch (type) {
+    case FieldType::kString: return "a string";
+    case FieldType::kInteger: return "a whole number";
+    case FieldType::kBoolean: return "true or false";
+    case FieldType::kAny: return "anything";
+  }
+  return "";
+}
+
+// The version in ".../0000000007.json".
+Result<std::uint64_t> VersionOfPath(const std::string& path) {
+  std::string name = path.substr(path.rfind('/') + 1);
+  if (name.ends_with(".json")) name.resize(name.size() - 5);
+  std::uint64_t version = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), version);
+  if (error == std::errc() && end == name.data() + name.size()) return version;
+  return InvalidArgument("manifest_path '" + path +
+                         "' does not end in a version's number and '.json'");
+}
+
+std::string Text(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+// A body whose known fields have their types; null counts as absent.
+struct Endpoints::Request {
+  Json fields;
+
+  static Result<Request> Parse(const Endpoint& endpoint, const std::string& body) {
+    Request request;
+    request.fields = body.empty() ? Json::object() : Json::parse(body, nullptr, false);
+    if (!request.fields.is_object()) return InvalidArgument("the body is not a JSON object");
+    for (const EndpointField& field : endpoint.fields) {
+      const auto found = request.fields.find(std::string(field.name));
+      if (found == request.fields.end() || found->is_null()) continue;
+      if (HasType(*found, field.type)) continue;
+      return InvalidArgument("field '" + std::string(field.name) + "' must be " +
+                             TypeName(field.type));
+    }
+    return request;
+  }
+
+  template <typename T>
+  std::optional<T> Get(const char* name) const {
+    const auto found = fields.find(name);
+    if (found == fields.end() || found->is_null()) return std::nullopt;
+    return found->get<T>();
+  }
+  std::string String(const char* name) const { return Get<std::string>(name).value_or(""); }
+  bool Flag(const char* name) const { return Get<bool>(name).value_or(false); }
+
+  Result<std::optional<std::uint64_t>> Target() const {
+    std::optional<std::uint64_t> target = Get<std::uint64_t>("target_version");
+    const std::string path = String("manifest_path");
+    if (path.empty()) return target;
+    SEGUE_ASSIGN_OR_RETURN(const std::uint64_t version, VersionOfPath(path));
+    if (target && *target != version) {
+      return InvalidArgument("target_version is " + std::to_string(*target) +
+                             ", manifest_path says " + std::to_string(version));
+    }
+    return std::optional(version);
+  }
+
+  // What shared-memory engines cannot be asked for (docs/protocol.md, section 8).
+  Status CheckHooks() const {
+    if (Flag("abort_all_requests")) {
+      return Unsupported("abort_all_requests needs an engine with request control");
+    }
+    if (Flag("keep_pause")) return Unsupported("keep_pause needs an engine with pause control");
+    return {};
+  }
+};
+
+Endpoints::Endpoints(EngineIdentity identity)
+    : identity_(std::move(identity)), process_(ThisProcess()) {}
+
+Endpoints::Process Endpoints::ThisProcess() {
+  Process process;
+  char hostname[256] = {};
+  if (::gethostname(hostname, sizeof(hostname) - 1) == 0) process.hostname = hostname;
+  process.pid = ::getpid();
+  // Field 22 of the line; the second one, a name in parentheses, may hold anything.
+  const auto stat = ReadFile("/proc/self/stat", 64 << 10);
+  if (!stat.ok()) return process;
+  const std::string line(AsText(stat.value()));
+  std::istringstream fields(line.substr(line.rfind(')') + 1));
+  std::string field;
+  for (int i = 3; i <= 22 && fields >> field; ++i) {
+    if (i == 22)
+      (void)std::from_chars(field.data(), field.data() + field.size(), process.start_ticks);
+  }
+  return process;
+}
+
+void Endpoints::SetFailure(const Status& failure) {
+  const std::lock_guard lock(mutex_);
+  failure_ = failure;
+}
+
+HttpAnswer Endpoints::Handle(const std::string& method, const std::string& path,
+                             const std::string& body) {
+  const Endpoint* const endpoint = FindEndpoint(method, path);
+  if (endpoint == nullptr) {
+    return Refuse(404, NotFound("there is no " + method + " " + path + "; see /openapi.json"),
+                  nullptr);
+  }
+  if (endpoint->answer == AnswerKind::kDocument) {
+    return {200, "application/json", OpenApiDocument()};
+  }
+  Receiver* const receiver = receiver_;
+  if (receiver == nullptr) {
+    const std::lock_guard lock(mutex_);
+    return Refuse(503, failure_.ok() ? Unavailable("the weights are being taken over") : failure_,
+                  nullptr);
+  }
+  if (method == "GET") return Get(path, *receiver);
+  const Result<Request> request = Request::Parse(*endpoint, body);
+  if (!request.ok()) return Refuse(400, request.status(), receiver);
+  const Status status = Post(path, request.value(), *receiver);
+  return status.ok() ? HttpAnswer{200, "application/json", Receipts(status, receiver)}
+                     : Refuse(409, status, receiver);
+}
+
+HttpAnswer Endpoints::Refuse(int code, const Status& status, const Receiver* receiver) const {
+  return {code, "application/json", Receipts(status, receiver)};
+}
+
+HttpAnswer Endpoints::Get(const std::string& path, Receiver& receiver) {
+  const ReceiverStatus status = receiver.status();
+  if (path == "/metrics") {
+    return {200, "text/plain; version=0.0.4", MetricsText(identity_, status)};
+  }
+  if (path == "/healthz") {
+    return {status.ready ? 200 : 503, "application/json",
+            Text({{"ready", status.ready},
+                  {"lineage", status.lineage},
+                  {"version", status.version},
+                  {"digest", status.digest},
+                  {"message", status.message}})};
+  }
+  const auto versions = receiver.Versions();
+  if (!versions.ok()) return Refuse(409, versions.status(), &receiver);
+  return {200, "application/json",
+          Text({{"lineage", status.lineage},
+                {"version", status.version},
+                {"newest", versions->empty() ? status.version : versions->back()},
+                {"versions", versions.value()}})};
+}
+
+Status Endpoints::Post(const std::string& path, const Request& request, Receiver& receiver) {
+  SEGUE_RETURN_IF_ERROR(request.CheckHooks());
+  const std::string session = request.String("session_id");
+  if (path == "/get_gpu_delta_info") {
+    const std::string engine = request.String("engine_id");
+    if (engine.empty() || engine == identity_.engine_id) return {};
+    return InvalidArgument("this is engine '" + identity_.engine_id + "', not '" + engine + "'");
+  }
+  if (path == "/get_gpu_delta_status") {
+    const std::string current = receiver.status().session;
+    if (session.empty() || session == current) return {};
+    return NotFound("session '" + session + "' is not the current one, '" + current + "'");
+  }
+  if (path == "/apply_gpu_delta") return receiver.Apply(session);
+  if (path == "/resume_gpu_delta") return receiver.Resume(session);
+  if (path == "/abort_gpu_delta") return receiver.Abort(session);
+  if (path == "/clear_gpu_delta_state") return receiver.Clear();
+  SEGUE_ASSIGN_OR_RETURN(const auto target, request.Target());
+  if (path == "/rebuild") return receiver.Rebuild(target);
+  PrepareRequest prepare;
+  prepare.session = session;
+  prepare.target_version = target;
+  if (path == "/update_weights_from_gpu_delta") {
+    prepare.session = "update-" + (target ? std::to_string(*target) : std::string("newest"));
+    return receiver.Update(prepare).status();
+  }
+  if (session.empty()) return InvalidArgument("prepare needs a session_id");
+  const std::string stream = request.String("stream_id");
+  const std::string lineage = receiver.status().lineage;
+  if (!stream.empty() && stream != lineage) {
+    return VersionMismatch("lineage '" + lineage + "' is held, not '" + stream + "'");
+  }
+  prepare.base_version = request.Get<std::uint64_t>("base_version");
+  prepare.plan_digest = request.String("plan_digest");
+  prepare.manifest_sha256 = request.String("manifest_sha256");
+  return receiver.Prepare(prepare);
+}
+
+std::string Endpoints::Receipts(const Status& status, const Receiver* receiver) const {
+  Json answer = {{"success", status.ok()},
+                 {"code", StatusCodeName(status.code())},
+                 {"message", status.ok() ? "" : status.message()},
+                 {"participants", Json::array()}};
+  if (receiver == nullptr) return Text(answer);
+  const ReceiverStatus held = receiver->status();
+  const UpdateReport& last = held.last;
+  answer["participants"].push_back({{"engine_id", identity_.engine_id},
+                                    {"rank_id", identity_.rank_id},
+                                    {"hostname", process_.hostname},
+                                    {"pid", process_.pid},
+                                    {"start_ticks", process_.start_ticks},
+                                    {"tp_rank", identity_.tp_rank},
+                                    {"dp_rank", identity_.dp_rank},
+                                    {"pp_rank", identity_.pp_rank},
+                                    {"state", ReceiverStateName(held.state)},
+                                    {"message", held.message},
+                                    {"session_id", held.session},
+                                    {"manifest_sha256", held.manifest_sha256},
+                                    {"stream_id", held.lineage},
+                                    {"version", held.version},
+                                    {"digest", held.digest},
+                                    {"base_version", last.base_version},
+                                    {"target_version", held.target_version},
+                                    {"plan_digest", held.plan_digest},
+                                    {"result", StatusCodeName(status.code())},
+                                    {"scheduler_timing",
+                                     {{"clock", "monotonic"},
+                                      {"pause_started_ns", last.pause_started_ns},
+                                      {"reader_fence_completed_ns", last.fence_completed_ns},
+                                      {"resumed_ns", last.resumed_ns},
+                                      {"blocked_s", last.pause_s}}}});
+  return Text(answer);
+}
+
+}  // namespace segue

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Endpoints: requests in, answers out, without sockets. docs/protocol.md, section 8, is normative.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "segue/receiver.h"
+#include "segue/server.h"
+
+namespace segue {
+
+struct HttpAnswer {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::string body;
+};
+
+// Thread-safe.
+class Endpoints {
+ public:
+  explicit Endpoints(EngineIdentity identity);
+
+  // From now on there are weights. `receiver` outlives the endpoints.
+  void SetReceiver(Receiver& receiver) { receiver_ = &receiver; }
+  // Why there are none.
+  void SetFailure(const Status& failure);
+
+  // `method`: "GET" or "POST".
+  HttpAnswer Handle(const std::string& method, const std::string& path, const std::string& body);
+
+ private:
+  struct Request;
+  // Which incarnation of which process answers.
+  struct Process {
+    std::string hostname;
+    std::int64_t pid = 0;
+    std::uint64_t start_ticks = 0;
+  };
+
+  HttpAnswer Get(const std::string& path, Receiver& receiver);
+  Status Post(const std::string& path, const Request& request, Receiver& receiver);
+  std::string Receipts(const Status& status, const Receiver* receiver) const;
+  HttpAnswer Refuse(int code, const Status& status, const Receiver* receiver) const;
+  static Process ThisProcess();
+
+  const EngineIdentity identity_;
+  const Process process_;
+  std::atomic<Receiver*> receiver_{nullptr};
+  std::mutex mutex_;
+  Status failure_;
+};
+
+}  // namespace segue

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The OpenAPI document, made from the table of endpoints.
+#include <nlohmann/json.hpp>
+
+#include "server/endpoint_table.h"
+
+namespace segue {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json TypeSchema(FieldType type) {
+  switch (type) {
+    case FieldType::kString: return {{"type", "string"}};
+    case FieldType::kInteger: return {{"type", "integer"}, {"minimum", 0}};
+    case FieldType::kBoolean: return {{"type", "boolean"}};
+    case FieldType::kAny: return Json::object();
+  }
+  return Json::object();
+}
+
+Json Object(std::initializer_list<std::pair<const char*, Json>> properties) {
+  Json schema = {{"type", "object"}, {"properties", Json::object()}, {"required", Json::array()}};
+  for (const auto& [name, property] : properties) {
+    schema["properties"][name] = property;
+    schema["required"].push_back(name);
+  }
+  return schema;
+}
+
+Json ReceiptSchema() {
+  const Json text = {{"type", "string"}};
+  const Json number = {{"type", "integer"}};
+  const Json timing = Object({{"clock", text},
+                              {"pause_started_ns", number},
+                              {"reader_fence_completed_ns", number},
+                              {"resumed_ns", number},
+                              {"blocked_s", {{"type", "number"}}}});
+  return Object({{"engine_id", text},      {"rank_id", number},         {"hostname", text},
+                 {"pid", number},          {"start_ticks", number},     {"tp_rank", number},
+                 {"dp_rank", number},      {"pp_rank", number},         {"state", text},
+                 {"message", text},        {"session_id", text},        {"manifest_sha256", text},
+                 {"stream_id", text},      {"version", number},         {"digest", text},
+                 {"base_version", number}, {"target_version", number},  {"plan_digest", text},
+                 {"result", text},         {"scheduler_timing", timing}});
+}
+
+Json AnswerSchema(AnswerKind kind) {
+  const Json text = {{"type", "string"}};
+  const Json number = {{"type", "integer"}};
+  switch (kind) {
+    case AnswerKind::kReceipts:
+      return Object({{"success", {{"type", "boolean"}}},
+                     {"code", text},
+                     {"message", text},
+                     {"participants",
+                      {{"type", "array"}, {"items", {{"$ref", "#/components/schemas/Receipt"}}}}}});
+    case AnswerKind::kHealth:
+      return Object({{"ready", {{"type", "boolean"}}},
+                     {"lineage", text},
+                     {"version", number},
+                     {"digest", text},
+                     {"message", text}});
+    case AnswerKind::kVersions:
+      return Object({{"lineage", text},
+                     {"version", number},
+                     {"newest", number},
+                     {"versions", {{"type", "array"}, {"items", number}}}});
+    case AnswerKind::kText: return text;
+    case AnswerKind::kDocument: return {{"type", "object"}};
+  }
+  return Json::object();
+}
+
+Json Responses(const Endpoint& endpoint) {
+  const char* const type = endpoint.answer == AnswerKind::kText ? "text/plain" : "application/json";
+  const Json content = {{type, {{"schema", AnswerSchema(endpoint.answer)}}}};
+  Json responses = {{"200", {{"description", "Done, or accepted"}, {"content", content}}}};
+  if (endpoint.answer == AnswerKind::kReceipts) {
+    responses["400"] = {{"description", "Not a request"}, {"content", content}};
+    responses["409"] = {{"description", "Refused"}, {"content", content}};
+  }
+  if (endpoint.answer == AnswerKind::kHealth) {
+    responses["503"] = {{"description", "Not ready"}, {"content", content}};
+  }
+  return responses;
+}
+
+Json Operation(const Endpoint& endpoint) {
+  Json operation = {{"summary", endpoint.text}, {"responses", Responses(endpoint)}};
+  if (endpoint.method != "POST") return operation;
+  Json properties = Json::object();
+  for (const EndpointField& field : endpoint.fields) {
+    Json schema = TypeSchema(field.type);
+    schema["description"] = field.text;
+    properties[std::string(field.name)] = std::move(schema);
+  }
+  const Json schema = {{"type", "object"}, {"properties", properties}};
+  operation["requestBody"] = {{"content", {{"application/json", {{"schema", schema}}}}}};
+  return operation;
+}
+
+}  // namespace
+
+std::string OpenApiDocument() {
+  Json document = {{"openapi", "3.1.0"},
+                   {"info", {{"title", "Segue receiver"}, {"version", "1"}}},
+                   {"paths", Json::object()},
+                   {"components", {{"schemas", {{"Receipt", ReceiptSchema()}}}}}};
+  for (const Endpoint& endpoint : AllEndpoints()) {
+    const std::string method = endpoint.method == "GET" ? "get" : "post";
+    document["paths"][std::string(endpoint.path)][method] = Operation(endpoint);
+  }
+  return document.dump(2);
+}
+
+}  // namespace segue
