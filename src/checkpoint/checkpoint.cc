@@ -170,6 +170,16 @@ std::vector<IndexedTensor> Indexed(std::span<const CheckpointTensor> tensors) {
 }  // namespace
 
 Result<Checkpoint> Checkpoint::Open(const std::string& path, MappedFile::Mode mode) {
+  SEGUE_ASSIGN_OR_RETURN(Checkpoint checkpoint, OpenUnresolved(path, mode));
+  const std::string& directory = checkpoint.directory_;
+  if (!FileExists(JoinPath(directory, kJournalRecordName))) return checkpoint;
+  return Tainted("an apply of " + Quoted(directory) +
+                 " was interrupted, or is under way: its weights may be half changed; finish it "
+                 "with 'segue resolve --checkpoint " +
+                 directory + "'");
+}
+
+Result<Checkpoint> Checkpoint::OpenUnresolved(const std::string& path, MappedFile::Mode mode) {
   Result<std::vector<std::string>> names = ListDirectory(path);
   if (names.ok()) return OpenDirectory(path, *names, mode);
   // A file is no directory either, but it is there.

@@ -19,6 +19,10 @@
 
 namespace segue {
 
+// In a checkpoint directory while an apply in place is begun and not over (docs/protocol.md,
+// section 4).
+inline constexpr char kJournalRecordName[] = ".segue/apply/apply.json";
+
 // One shard as it is on the disk.
 struct Shard {
   std::string name;  // Single path component, e.g. "model-00001-of-00002.safetensors".
@@ -40,9 +44,12 @@ class Checkpoint {
  public:
   // `path`: a directory, or a single .safetensors file. Writable maps the shards read-write; the
   // caller answers for links (see sync/). Errors name every missing file, or the tensor and the
-  // fault.
+  // fault. Tainted where an apply was interrupted: whatever reads weights refuses them by this.
   static Result<Checkpoint> Open(const std::string& path,
                                  MappedFile::Mode mode = MappedFile::Mode::kReadOnly);
+  // The same without that refusal, for who resolves the apply or only looks at names and sizes.
+  static Result<Checkpoint> OpenUnresolved(const std::string& path,
+                                           MappedFile::Mode mode = MappedFile::Mode::kReadOnly);
 
   // In ascending order of the names' bytes: the plan's order.
   std::span<const CheckpointTensor> tensors() const { return tensors_; }

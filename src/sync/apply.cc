@@ -37,8 +37,6 @@ class Application {
       SEGUE_ASSIGN_OR_RETURN(const ResolveReport resolved,
                              ResolveLocked(options_.checkpoint, options_.threads));
       report_.resolved_first = resolved.outcome != ResolveOutcome::kNothingToDo;
-    } else {
-      SEGUE_RETURN_IF_ERROR(RefuseInterrupted());
     }
     SEGUE_RETURN_IF_ERROR(OpenAll());
     SEGUE_RETURN_IF_ERROR(Locate());
@@ -53,13 +51,6 @@ class Application {
  private:
   void Tell(std::string_view stage) {
     if (options_.progress) options_.progress(stage, 0, 0);
-  }
-
-  // A checkpoint in the middle of an apply is no base; it is not ours to change here.
-  Status RefuseInterrupted() {
-    SEGUE_ASSIGN_OR_RETURN(const auto record, Journal(options_.checkpoint).Read());
-    if (!record) return {};
-    return Tainted("an apply of '" + options_.checkpoint + "' was interrupted; resolve it first");
   }
 
   Status OpenAll() {

@@ -17,6 +17,7 @@
 #include "delta/payload_table.h"
 #include "store/store.h"
 #include "sync/checkpoint_state.h"
+#include "sync/journal.h"
 #include "sync/lineage.h"
 
 namespace segue {
@@ -34,8 +35,22 @@ Json DescribePlan(const Plan& plan) {
           {"chunks", plan.chunk_count()},     {"bytes_by_dtype", by_dtype}};
 }
 
+// An apply in place that is begun and not over: the weights may be half changed.
+Json DescribeJournal(const std::string& directory) {
+  Json json = {{"resolve_with", "segue resolve --checkpoint " + directory}};
+  const auto record = Journal(directory).Read();
+  if (!record.ok()) {
+    json["unreadable"] = record.status().message();
+  } else if (record.value()) {
+    json["lineage"] = record.value()->target.lineage;
+    json["base_version"] = record.value()->base.version;
+    json["target_version"] = record.value()->target.version;
+  }
+  return json;
+}
+
 Result<Json> InspectCheckpoint(const std::string& path) {
-  SEGUE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(path));
+  SEGUE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::OpenUnresolved(path));
   SEGUE_ASSIGN_OR_RETURN(const Plan plan, Plan::FromCheckpoint(checkpoint));
   Json json = {{"kind", "checkpoint"}};
   json.update(DescribePlan(plan));
@@ -50,6 +65,9 @@ Result<Json> InspectCheckpoint(const std::string& path) {
     json["state"] = {{"lineage", state->lineage},
                      {"version", state->version},
                      {"digest", state->digest.ToHex()}};
+  }
+  if (FileExists(JoinPath(checkpoint.directory(), kJournalRecordName))) {
+    json["interrupted_apply"] = DescribeJournal(checkpoint.directory());
   }
   json["warnings"] = checkpoint.warnings();
   return json;

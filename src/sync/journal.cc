@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/limits.h"
+#include "checkpoint/checkpoint.h"
 #include "delta/changes.h"
 #include "sync/json_fields.h"
 
@@ -51,7 +52,7 @@ Status WriteUndo(const std::string& path, const Plan& plan, std::span<const Chun
 Journal::Journal(const std::string& checkpoint)
     : checkpoint_(checkpoint), folder_(JoinPath(StateDirectory(checkpoint), "apply")) {}
 
-std::string Journal::RecordPath() const { return JoinPath(folder_, "apply.json"); }
+std::string Journal::RecordPath() const { return JoinPath(checkpoint_, kJournalRecordName); }
 
 std::string Journal::DonePath() const { return folder_ + "-done"; }
 

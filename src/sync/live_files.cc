@@ -36,7 +36,7 @@ Status ReplaceByCopy(const std::string& checkpoint, const Shard& shard) {
 
 Result<LiveFiles> OpenLiveFiles(const std::string& checkpoint, std::vector<std::string>& copied) {
   {
-    SEGUE_ASSIGN_OR_RETURN(const Checkpoint shared, Checkpoint::Open(checkpoint));
+    SEGUE_ASSIGN_OR_RETURN(const Checkpoint shared, Checkpoint::OpenUnresolved(checkpoint));
     for (const Shard& shard : shared.shards()) {
       SEGUE_ASSIGN_OR_RETURN(const bool is_shared, IsShared(shard.path));
       if (!is_shared) continue;
@@ -46,7 +46,7 @@ Result<LiveFiles> OpenLiveFiles(const std::string& checkpoint, std::vector<std::
   }
   LiveFiles files;
   SEGUE_ASSIGN_OR_RETURN(files.checkpoint,
-                         Checkpoint::Open(checkpoint, MappedFile::Mode::kReadWrite));
+                         Checkpoint::OpenUnresolved(checkpoint, MappedFile::Mode::kReadWrite));
   std::vector<std::byte*> tensors;
   for (std::size_t i = 0; i < files.checkpoint.tensors().size(); ++i) {
     tensors.push_back(files.checkpoint.MutableTensorBytes(i).data());

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "delta/changes.h"
+#include "segue/inspect.h"
 #include "sync/fetch.h"
 #include "sync/journal.h"
 #include "sync/lineage.h"
@@ -138,6 +139,44 @@ TEST_P(ResolveTest, ForeignBytesAreReported) {
   EXPECT_EQ(report.status().code(), StatusCode::kTainted);
   EXPECT_NE(report.status().message().find("b.weight"), std::string::npos)
       << report.status().message();
+}
+
+// Between the crash and the resolve nobody takes the weights for whole: neither as base nor as
+// target, nor with the record damaged. Inspect shows what is open.
+TEST_P(ResolveTest, EveryReaderRefuses) {
+  const std::string engine = Interrupt(1, 2);
+  const std::string good = trainer_.Directory(0);
+  const std::string record = JoinPath(engine, kJournalRecordName);
+  for (int damaged = 0; damaged < 2; ++damaged) {
+    if (damaged == 1) test::WriteFile(record, std::string_view("{"));
+    const std::string shard = JoinPath(engine, test::ShardName(0, 2));
+    ApplyOptions apply = ApplyOf(store_, engine);
+    apply.output = directory_.File("never");
+    DiffOptions diffs[2];
+    diffs[0].base = diffs[1].target = engine;
+    diffs[0].target = diffs[1].base = good;
+    VerifyOptions verifies[2];
+    verifies[0].checkpoint = verifies[1].against = engine;
+    verifies[1].checkpoint = good;
+    const Status refusals[] = {
+        Publish(PublishOf(store_, engine, good)).status(),
+        Publish(PublishOf(store_, good, engine)).status(),
+        Publish(PublishOf(directory_.File("new"), good, engine)).status(),
+        Diff(diffs[0]).status(),
+        Diff(diffs[1]).status(),
+        Verify(verifies[0]).status(),
+        Verify(verifies[1]).status(),
+        Apply(apply).status(),
+        Checkpoint::Open(shard).status(),
+    };
+    for (const Status& refusal : refusals) {
+      EXPECT_EQ(refusal.code(), StatusCode::kTainted) << refusal.ToString();
+      EXPECT_NE(refusal.message().find("segue resolve"), std::string::npos) << refusal.message();
+    }
+    const auto shown = Inspect(engine);
+    ASSERT_TRUE(shown.ok()) << shown.status().ToString();
+    EXPECT_NE(shown.value().find("interrupted_apply"), std::string::npos) << shown.value();
+  }
 }
 
 // A damaged journal is tainted too, never silently dropped.

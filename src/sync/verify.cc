@@ -12,7 +12,6 @@
 #include "segue/inspect.h"
 #include "store/store.h"
 #include "sync/checkpoint_state.h"
-#include "sync/journal.h"
 #include "sync/lineage.h"
 #include "sync/stopwatch.h"
 
@@ -79,10 +78,6 @@ Result<VerifyReport> Verify(const VerifyOptions& options) {
   VerifyReport report;
   SEGUE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.checkpoint));
   report.warnings = checkpoint.warnings();
-  SEGUE_ASSIGN_OR_RETURN(const auto interrupted, Journal(checkpoint.directory()).Read());
-  if (interrupted) {
-    return Tainted("an apply of '" + options.checkpoint + "' was interrupted; resolve it first");
-  }
   SEGUE_ASSIGN_OR_RETURN(const auto state, ReadState(checkpoint.directory()));
   std::optional<Lineage> lineage;
   std::uint64_t chunk_size = limits::kChunkSizeDefault;

@@ -57,11 +57,19 @@ def kill_in_the_middle(segue, run, wait_for_journal, delay_s):
 
 def check_interrupted_is_known(segue, run):
     """Between crash and resolve the weights may be mixed: nobody may take them for a version."""
-    done = segue.run("verify", "--checkpoint", run["engine"], "--store", run["store"])
-    assert done.returncode == EXIT_CODES["tainted"], done.stderr
-    done = segue.run("apply", "--store", run["store"], "--checkpoint", run["engine"],
-                     "--output", run["engine"].parent / "never")
-    assert done.returncode == EXIT_CODES["tainted"], done.stderr
+    engine, store, never = run["engine"], run["store"], run["engine"].parent / "never"
+    for arguments in (["verify", "--checkpoint", engine, "--store", store],
+                      ["verify", "--checkpoint", run["base"], "--against", engine],
+                      ["apply", "--store", store, "--checkpoint", engine, "--output", never],
+                      ["publish", "--store", never, "--base", run["base"], "--target", engine],
+                      ["publish", "--store", never, "--base", engine, "--target", run["base"]],
+                      ["diff", engine, run["base"]], ["diff", run["base"], engine]):
+        done = segue.run(*arguments)
+        assert done.returncode == EXIT_CODES["tainted"], (arguments, done.stderr)
+        assert "segue resolve" in done.stderr
+    assert not never.exists()
+    opened = segue("inspect", engine)["interrupted_apply"]
+    assert opened["base_version"] == 0 and opened["target_version"] == 1
 
 
 def test_kill_9_then_resolve(segue, run):  # case D1
