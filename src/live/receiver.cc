@@ -189,6 +189,7 @@ class Receiver::Impl {
       ready_ = false;
     }
     Status status = LoadCheckpoint(*store_, options_, *weights_);
+    if (scrubber_) scrubber_->Forgive();
     if (status.ok()) status = CatchUp(target_version);
     if (!status.ok()) {
       weights_->SetPhase(Phase::kPoisoned);
@@ -229,8 +230,9 @@ class Receiver::Impl {
     status.session = session_;
     status.manifest_sha256 = manifest_sha256_;
     status.last = last_;
-    status.ready = ready_ && status.scrub_faults == 0;
-    if (status.scrub_faults != 0 && status.message.empty()) {
+    const bool wrong = scrubber_ && scrubber_->found_fault();
+    status.ready = ready_ && !wrong;
+    if (wrong && status.message.empty()) {
       status.message = "a scan found that the live weights are not version " +
                        std::to_string(held.version) + ": rebuild them from the checkpoint";
     }

@@ -95,9 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ResolveLiveTest,
                                          Shape{Profile::kLz4Zstd, Dtype::kF32, 0.02},
                                          Shape{Profile::kZstd, Dtype::kU8, 0.02},
                                          Shape{Profile::kSnappyZstd, Dtype::kU8, 1.0}),
-                         [](const testing::TestParamInfo<Shape>& info) {
-                           return std::to_string(info.index);
-                         });
+                         [](const auto& shape) { return std::to_string(shape.index); });
 
 }  // namespace
 }  // namespace segue

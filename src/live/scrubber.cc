@@ -41,9 +41,15 @@ Scrubber::Scrubber(LiveWeights& weights, std::uint64_t rate)
   thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
 }
 
+void Scrubber::Forgive() {
+  ++epoch_;
+  found_fault_ = false;
+}
+
 void Scrubber::Run(const std::stop_token& stop) {
   LowerPriority();
   while (!stop.stop_requested()) {
+    const std::uint64_t epoch = epoch_;
     const LiveVersion before = weights_.version();
     Digest digest;
     const bool whole = weights_.phase() == Phase::kServing && Scan(stop, digest);
@@ -51,7 +57,11 @@ void Scrubber::Run(const std::stop_token& stop) {
     const bool settled = weights_.phase() == Phase::kServing &&
                          before.applied_count == after.applied_count &&
                          before.version == after.version && before.digest == after.digest;
-    if (whole && settled) ++(digest == before.digest ? passes_ : faults_);
+    if (whole && settled && epoch == epoch_) {
+      const bool agrees = digest == before.digest;
+      ++(agrees ? passes_ : faults_);
+      if (!agrees) found_fault_ = true;
+    }
     SleepFor(kBetweenPasses, stop);
   }
 }

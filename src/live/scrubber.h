@@ -19,6 +19,10 @@ class Scrubber {
 
   std::uint64_t passes() const { return passes_; }
   std::uint64_t faults() const { return faults_; }
+  // Whether the weights were found wrong since the last Forgive().
+  bool found_fault() const { return found_fault_; }
+  // The weights have been proven by other means; a scan under way does not count.
+  void Forgive();
 
  private:
   void Run(const std::stop_token& stop);
@@ -29,6 +33,8 @@ class Scrubber {
   const std::uint64_t rate_;
   std::atomic<std::uint64_t> passes_{0};
   std::atomic<std::uint64_t> faults_{0};
+  std::atomic<std::uint64_t> epoch_{0};
+  std::atomic<bool> found_fault_{false};
   std::jthread thread_;
 };
 

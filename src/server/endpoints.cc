@@ -7,11 +7,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 
-#include "base/file.h"
 #include "server/endpoint_table.h"
 #include "server/metrics.h"
 
@@ -49,6 +49,21 @@ Result<std::uint64_t> VersionOfPath(const std::string& path) {
   if (error == std::errc() && end == name.data() + name.size()) return version;
   return InvalidArgument("manifest_path '" + path +
                          "' does not end in a version's number and '.json'");
+}
+
+// Clock ticks after boot at which this process began; 0 where the system does not say. Field 22 of
+// the line, counted after the second one, a name in parentheses that may hold anything.
+std::uint64_t StartTicks() {
+  std::ifstream file("/proc/self/stat");
+  std::string line;
+  std::getline(file, line);
+  std::istringstream fields(line.substr(line.rfind(')') + 1));
+  std::string field;
+  std::uint64_t ticks = 0;
+  for (int i = 3; i <= 22 && fields >> field; ++i) {
+    if (i == 22) (void)std::from_chars(field.data(), field.data() + field.size(), ticks);
+  }
+  return ticks;
 }
 
 std::string Text(const Json& json) {
@@ -114,16 +129,7 @@ Endpoints::Process Endpoints::ThisProcess() {
   char hostname[256] = {};
   if (::gethostname(hostname, sizeof(hostname) - 1) == 0) process.hostname = hostname;
   process.pid = ::getpid();
-  // Field 22 of the line; the second one, a name in parentheses, may hold anything.
-  const auto stat = ReadFile("/proc/self/stat", 64 << 10);
-  if (!stat.ok()) return process;
-  const std::string line(AsText(stat.value()));
-  std::istringstream fields(line.substr(line.rfind(')') + 1));
-  std::string field;
-  for (int i = 3; i <= 22 && fields >> field; ++i) {
-    if (i == 22)
-      (void)std::from_chars(field.data(), field.data() + field.size(), process.start_ticks);
-  }
+  process.start_ticks = StartTicks();
   return process;
 }
 

@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The receiver against a real store, a real segment and engines that read while it works. Every
+// test that ends well holds the live bytes against the trainer's files. Cases D1, D7, D9, E1, E2,
+// E4, E7 and E9 of the faults reported in the field.
+#include "segue/receiver.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "base/file.h"
+#include "checkpoint/checkpoint.h"
+#include "delta/model_view.h"
+#include "live/segment.h"
+#include "live/testing.h"
+#include "segue/engine.h"
+#include "segue/engine_loop.h"
+#include "sync/testing.h"
+
+namespace segue {
+namespace {
+
+using std::chrono::milliseconds;
+using test::PublishOf;
+
+// Where a tensor lies in a segment's bytes.
+std::uint64_t OffsetOfTensor(ByteSpan segment, const std::string& name) {
+  const auto number = [&](std::uint64_t offset) {
+    return LoadLittle<std::uint64_t>(segment.data() + offset);
+  };
+  const Plan plan = Plan::Parse(segment.subspan(number(segment_field::kPlanOffset),
+                                                number(segment_field::kPlanSize)))
+                        .value();
+  for (std::size_t i = 0; i < plan.tensors().size(); ++i) {
+    if (plan.tensors()[i].spec.name == name) {
+      return number(number(segment_field::kOffsetsOffset) + 8 * i);
+    }
+  }
+  ADD_FAILURE() << "no tensor " << name;
+  return 0;
+}
+
+class ReceiverTest : public testing::Test {
+ protected:
+  void Advance(std::uint64_t seed, std::uint64_t every = 500) {
+    trainer_.Step(seed, every);
+    const auto published = Publish(PublishOf(store_, trainer_.Directory(trainer_.version() - 1),
+                                             trainer_.Directory(trainer_.version())));
+    ASSERT_TRUE(published.ok()) << published.status().ToString();
+  }
+
+  ReceiverOptions Options(std::uint64_t version = 0) const {
+    ReceiverOptions options;
+    options.store = store_;
+    options.checkpoint = trainer_.Directory(version);
+    options.name = name_;
+    options.staging = directory_.File("staging");
+    options.threads = 2;
+    options.gate_deadline = milliseconds(5000);
+    return options;
+  }
+
+  std::unique_ptr<Receiver> Open(const ReceiverOptions& options) {
+    auto receiver = Receiver::Open(options);
+    EXPECT_TRUE(receiver.ok()) << receiver.status().ToString();
+    return receiver.ok() ? std::move(receiver).value() : nullptr;
+  }
+
+  static PrepareRequest To(std::uint64_t version, std::string session = "s") {
+    PrepareRequest request;
+    request.session = std::move(session);
+    request.target_version = version;
+    return request;
+  }
+
+  // What an engine sees is the trainer's version, every byte.
+  void ExpectLive(std::uint64_t version) {
+    auto weights = EngineWeights::Attach(name_, milliseconds(1000));
+    ASSERT_TRUE(weights.ok()) << weights.status().ToString();
+    const auto step = weights->BeginStep(milliseconds(1000));
+    ASSERT_TRUE(step.ok()) << step.status().ToString();
+    const Checkpoint expected = Checkpoint::Open(trainer_.Directory(version)).value();
+    ASSERT_EQ(weights->tensors().size(), expected.tensors().size());
+    for (std::size_t i = 0; i < expected.tensors().size(); ++i) {
+      const EngineTensor& tensor = weights->tensors()[i];
+      const ByteSpan bytes(tensor.data, tensor.size);
+      EXPECT_TRUE(std::ranges::equal(bytes, expected.TensorBytes(i))) << tensor.name;
+    }
+  }
+
+  test::TemporaryDirectory directory_;
+  test::MiniTrainer trainer_{directory_.path()};
+  std::string store_ = directory_.File("store");
+  test::SegmentName name_{"receiver"};
+};
+
+TEST_F(ReceiverTest, PrepareApplyResume) {
+  Advance(1);
+  const auto receiver = Open(Options());
+  ASSERT_NE(receiver, nullptr);
+  EXPECT_TRUE(receiver->status().ready);
+  ExpectLive(1);  // It caught up before it was ready (case E7).
+  Advance(2);
+  ASSERT_TRUE(receiver->Prepare(To(2)).ok());
+  ASSERT_TRUE(receiver->WaitPrepared().ok());
+  EXPECT_EQ(receiver->status().state, ReceiverState::kPrepared);
+  ExpectLive(1);
+  ASSERT_TRUE(receiver->Apply("s").ok());
+  EXPECT_EQ(receiver->status().state, ReceiverState::kApplied);
+  EXPECT_EQ(receiver->status().version, 2u);
+  ASSERT_TRUE(receiver->Resume("s").ok());
+  ExpectLive(2);
+  const ReceiverStatus status = receiver->status();
+  EXPECT_EQ(status.state, ReceiverState::kResumed);
+  EXPECT_EQ(status.last.target_version, 2u);
+  EXPECT_GT(status.last.changed_elements, 0u);
+  EXPECT_GE(status.last.pause_s, status.last.gate_s + status.last.apply_s);
+  EXPECT_TRUE(ListDirectory(directory_.File("staging")).value().empty());
+  EXPECT_TRUE(receiver->Clear().ok());
+  EXPECT_EQ(receiver->status().state, ReceiverState::kIdle);
+}
+
+TEST_F(ReceiverTest, OneStepOverManyVersions) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) Advance(seed);
+  const auto receiver = Open(Options());
+  ASSERT_NE(receiver, nullptr);
+  EXPECT_EQ(receiver->status().last.steps, 4u);
+  ExpectLive(4);
+}
+
+// An engine may start before the trainer has published anything.
+TEST_F(ReceiverTest, BeforeTheFirstVersion) {
+  ASSERT_TRUE(MakeDirectories(store_).ok());
+  ReceiverOptions options = Options();
+  const auto receiver = Open(options);
+  ASSERT_NE(receiver, nullptr);
+  EXPECT_EQ(receiver->status().version, 0u);
+  ExpectLive(0);
+  EXPECT_EQ(receiver->Update(To(1)).status().code(), StatusCode::kNotFound);
+}
+
+// case D7: an update of nothing moves the version and holds nobody.
+TEST_F(ReceiverTest, UpdateOfNothing) {
+  Advance(1);
+  const auto receiver = Open(Options());
+  trainer_.Write();  // The same bytes once more.
+  PublishOptions nothing = PublishOf(store_, trainer_.Directory(1), trainer_.Directory(1));
+  ASSERT_TRUE(Publish(nothing).ok());
+  auto engine = EngineWeights::Attach(name_, milliseconds(1000)).value();
+  ASSERT_TRUE(engine.Enter(milliseconds(0)).ok());
+  const auto report = receiver->Update(To(2));  // Would wait for this engine at the gate.
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->pause_s, 0);
+  EXPECT_EQ(engine.version().version, 2u);
+  engine.Leave();
+}
+
+// case E4: a retry of what is done changes nothing and succeeds.
+TEST_F(ReceiverTest, UpdateToTheVersionHeld) {
+  Advance(1);
+  const auto receiver = Open(Options());
+  Advance(2);
+  ASSERT_TRUE(receiver->Update(To(2)).ok());
+  const auto again = receiver->Update(To(2));
+  ASSERT_TRUE(again.ok()) << again.status().ToString();
+  EXPECT_EQ(again->changed_elements, 0u);
+  EXPECT_EQ(receiver->status().applied_count, 2u);
+  ExpectLive(2);
+}
+
+// case E1: one update at a time; the same one again is answered, another is refused.
+TEST_F(ReceiverTest, OneUpdateAtATime) {
+  Advance(1);
+  const auto receiver = Open(Options());
+  Advance(2);
+  Advance(3);
+  ASSERT_TRUE(receiver->Prepare(To(2, "first")).ok());
+  EXPECT_TRUE(receiver->Prepare(To(2, "first")).ok());
+  EXPECT_EQ(receiver->Prepare(To(3, "second")).code(), StatusCode::kUnavailable);
+  ASSERT_TRUE(receiver->WaitPrepared().ok());
+  EXPECT_EQ(receiver->Prepare(To(3, "second")).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(receiver->Apply("second").code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(receiver->Clear().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(receiver->Rebuild({}).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(receiver->Resume("first").code(), StatusCode::kUnavailable);
+  ASSERT_TRUE(receiver->Apply("first").ok());
+  EXPECT_EQ(receiver->Abort("first").code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(receiver->Apply("first").ok());
+  ASSERT_TRUE(receiver->Resume("first").ok());
+  EXPECT_TRUE(receiver->Resume("first").ok());
+  ExpectLive(2);
+  ASSERT_TRUE(receiver->Update(To(3, "second")).ok());
+  ExpectLive(3);
+}
+
+TEST_F(ReceiverTest, TwoUpdatesInParallel) {
+  Advance(1);
+  const auto receiver = Open(Options());
+  for (std::uint64_t version = 2; version <= 9; version += 2) {
+    Advance(version);
+    Advance(version + 1);
+    Status first;
+    Status second;
+    {
+      const std::jthread a([&] { first = receiver->Update(To(version, "a")).status(); });
+      const std::jthread b([&] { second = receiver->Update(To(version + 1, "b")).status(); });
+    }
+    EXPECT_TRUE(first.ok() || second.ok());
+    const std::uint64_t held = receiver->status().version;
+    EXPECT_TRUE(held == version || held == version + 1);
+    ASSERT_TRUE(receiver->Update(To(version + 1, "c")).ok());
+    ExpectLive(version + 1);
+  }
+}
+
+TEST_F(ReceiverTest, AbortKeepsTheVersion) {
+  Advance(1);
+  const auto receiver = Open(Options());
+  Advance(2);
+  ASSERT_TRUE(receiver->Prepare(To(2)).ok());
+  ASSERT_TRUE(receiver->Abort("s").ok());
+  EXPECT_EQ(receiver->status().state, ReceiverState::kAborted);
+  ExpectLive(1);
+  ASSERT_TRUE(receiver->Prepare(To(2)).ok());
+  ASSERT_TRUE(receiver->WaitPrepared().ok());
+  ASSERT_TRUE(receiver->Abort("s").ok());
+  ExpectLive(1);
+  EXPECT_EQ(receiver->Apply("s").code(), StatusCode::kUnavailable);
+  ASSERT_TRUE(receiver->Update(To(2)).ok());
+  ExpectLive(2);
+}
+
+// case E2: an engine that does not leave the gate; nothing is written, and the update is still
+// there.
+TEST_F(ReceiverTest, EngineThatDoesNotLeave) {
+  Advance(1);
+  ReceiverOptions options = Options();
+  options.gate_deadline = milliseconds(50);
+  const auto receiver = Open(options);
+  Advance(2);
+  auto engine = EngineWeights::Attach(name_, milliseconds(1000)).value();
+  ASSERT_TRUE(engine.Enter(milliseconds(0)).ok());
+  ASSERT_TRUE(receiver->Prepare(To(2)).ok());
+  ASSERT_TRUE(receiver->WaitPrepared().ok());
+  EXPECT_EQ(receiver->Apply("s").code(), StatusCode::kUnavailable);
+  EXPECT_EQ(receiver->status().state, ReceiverState::kPrepared);
+  EXPECT_EQ(engine.version().version, 1u);
+  engine.Leave();
+  ASSERT_TRUE(receiver->Apply("s").ok());
+  ASSERT_TRUE(receiver->Resume("s").ok());
+  ExpectLive(2);
+}
+
+// case D9: live bytes that are not the base are refused before anything is written.
+TEST_F(ReceiverTest, WrongLiveBytes) {
+  Advance(1);
+  const auto receiver = Open(Options());
+  trainer_.tensors()[0].bytes[4242] ^= std::byte{1};
+  Advance(2, 100);
+  // Another hand in the shared memory: the place that version 2 changes for sure.
+  const std::string path = "/dev/shm/segue-" + static_cast<const std::string&>(name_);
+  auto weights = EngineWeights::Attach(name_, milliseconds(1000)).value();
+  const auto* place = const_cast<std::byte*>(weights.Find("a.weight")->data) + 4242;
+  const std::byte held = *place;
+  MappedFile file = MappedFile::Open(path, MappedFile::Mode::kReadWrite).value();
+  const std::uint64_t offset = OffsetOfTensor(file.bytes(), "a.weight") + 4242;
+  ASSERT_EQ(file.bytes()[offset], held);
+  file.mutable_bytes()[offset] ^= std::byte{0x40};
+  const auto refused = receiver->Update(To(2));
+  EXPECT_EQ(refused.status().code(), StatusCode::kVersionMismatch) << refused.status().ToString();
+  EXPECT_NE(refused.status().message().find("a.weight"), std::string::npos);
+  EXPECT_EQ(receiver->status().state, ReceiverState::kFailed);
+  file.mutable_bytes()[offset] ^= std::byte{0x40};
+  ASSERT_TRUE(receiver->Update(To(2)).ok());
+  ExpectLive(2);
+}
+
+// The scrub finds a wrong byte that no update touches; a rebuild leads out.
+TEST_F(ReceiverTest, ScrubAndRebuild) {
+  Advance(1);
+  ReceiverOptions options = Options();
+  options.scrub_rate = 4ull << 30;
+  const auto receiver = Open(options);
+  const auto wait_for = [&](auto reached) {
+    for (int i = 0; i < 2000 && !reached(receiver->status()); ++i) {
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+    return reached(receiver->status());
+  };
+  ASSERT_TRUE(wait_for([](const ReceiverStatus& status) { return status.scrub_passes >= 2; }));
+  EXPECT_TRUE(receiver->status().ready);
+  const std::string path = "/dev/shm/segue-" + static_cast<const std::string&>(name_);
+  MappedFile file = MappedFile::Open(path, MappedFile::Mode::kReadWrite).value();
+  file.mutable_bytes()[OffsetOfTensor(file.bytes(), "b.weight")] ^= std::byte{1};
+  ASSERT_TRUE(wait_for([](const ReceiverStatus& status) { return status.scrub_faults >= 1; }));
+  EXPECT_FALSE(receiver->status().ready);
+  ASSERT_TRUE(receiver->Rebuild({}).ok());
+  EXPECT_TRUE(receiver->status().ready);
+  ExpectLive(1);
+}
+
+TEST_F(ReceiverTest, RebuildGoesWhereItIsTold) {
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) Advance(seed);
+  const auto receiver = Open(Options());
+  ExpectLive(3);
+  ASSERT_TRUE(receiver->Rebuild(2).ok());
+  ExpectLive(2);
+  ASSERT_TRUE(receiver->Update(To(3)).ok());
+  ExpectLive(3);
+  EXPECT_EQ(receiver->Rebuild(9).code(), StatusCode::kNotFound);
+  EXPECT_EQ(receiver->status().state, ReceiverState::kPoisoned);
+  EXPECT_EQ(receiver->Update(To(3)).status().code(), StatusCode::kTainted);
+  ASSERT_TRUE(receiver->Rebuild({}).ok());
+  ExpectLive(3);
+}
+
+// The segment outlives its receiver, and the next one takes it over without the checkpoint's bytes.
+TEST_F(ReceiverTest, TakesOverWhatServes) {
+  Advance(1);
+  Open(Options()).reset();
+  Advance(2);
+  const auto receiver = Open(Options());
+  ASSERT_NE(receiver, nullptr);
+  EXPECT_EQ(receiver->status().last.base_version, 1u);
+  ExpectLive(2);
+  EXPECT_EQ(Receiver::Open(Options()).status().code(), StatusCode::kUnavailable);
+}
+
+// case D1: a receiver killed in the middle of an apply, at both ends of each chunk's changes.
+TEST_F(ReceiverTest, TakesOverAnInterruptedApply) {
+  Advance(1);
+  Open(Options()).reset();
+  Advance(2);
+  const Checkpoint target = Checkpoint::Open(trainer_.Directory(2)).value();
+  {
+    const auto segment = Segment::Open(name_).value();
+    ASSERT_TRUE(segment->gate().Close(milliseconds(100)).ok());
+    segment->BeginApply(2);
+    // Up to the middle of the first tensor's third chunk.
+    const std::size_t written = 2 * 65536 + 30000;
+    std::memcpy(segment->view().Tensor(0), target.TensorBytes(0).data(), written);
+  }
+  auto engine = EngineWeights::Attach(name_, milliseconds(1000)).value();
+  EXPECT_EQ(engine.Enter(milliseconds(20)).code(), StatusCode::kUnavailable);
+  const auto receiver = Open(Options());
+  ASSERT_NE(receiver, nullptr);
+  EXPECT_TRUE(engine.Enter(milliseconds(1000)).ok());
+  engine.Leave();
+  ExpectLive(2);
+}
+
+TEST_F(ReceiverTest, InterruptedApplyWithForeignBytesIsPoisoned) {
+  Advance(1);
+  Open(Options()).reset();
+  Advance(2);
+  {
+    const auto segment = Segment::Open(name_).value();
+    ASSERT_TRUE(segment->gate().Close(milliseconds(100)).ok());
+    segment->BeginApply(2);
+    for (int i = 0; i < 1000; ++i) segment->view().Tensor(0)[70000 + i] ^= std::byte{0x11};
+  }
+  EXPECT_EQ(Receiver::Open(Options()).status().code(), StatusCode::kTainted);
+  EXPECT_EQ(Receiver::Open(Options()).status().code(), StatusCode::kTainted);
+  auto engine = EngineWeights::Attach(name_, milliseconds(1000)).value();
+  EXPECT_EQ(engine.Enter(milliseconds(20)).code(), StatusCode::kUnavailable);
+  ReceiverOptions options = Options();
+  options.rebuild = true;
+  const auto receiver = Open(options);
+  ASSERT_NE(receiver, nullptr);
+  ExpectLive(2);
+}
+
+// case E9: the store's lineage is of another model.
+TEST_F(ReceiverTest, AnotherModel) {
+  Advance(1);
+  const std::string other = directory_.File("other");
+  ASSERT_TRUE(MakeDirectories(other).ok());
+  test::WriteShardedCheckpoint(other,
+                               {{test::RandomTensor({"a.weight", Dtype::kBF16, {300, 1001}}, 1)}});
+  ReceiverOptions options = Options();
+  options.checkpoint = other;
+  EXPECT_FALSE(Receiver::Open(options).ok());
+}
+
+TEST_F(ReceiverTest, RequestsThatDoNotFit) {
+  Advance(1);
+  const auto receiver = Open(Options());
+  Advance(2);
+  PrepareRequest request = To(2);
+  request.base_version = 0;
+  EXPECT_EQ(receiver->Prepare(request).code(), StatusCode::kVersionMismatch);
+  request = To(2);
+  request.plan_digest = std::string(64, 'a');
+  EXPECT_EQ(receiver->Prepare(request).code(), StatusCode::kVersionMismatch);
+  request = To(2);
+  request.manifest_sha256 = std::string(64, 'a');
+  EXPECT_EQ(receiver->Update(request).status().code(), StatusCode::kCorruption);
+  EXPECT_EQ(receiver->Update(To(7)).status().code(), StatusCode::kNotFound);
+  ExpectLive(1);
+}
+
+// Engines read all the time while versions come; none ever sees a mix.
+TEST_F(ReceiverTest, FollowsUnderReaders) {
+  Advance(1);
+  const auto receiver = Open(Options());
+  receiver->Follow(milliseconds(5));
+  std::vector<Result<EngineLoopReport>> reports(2, Internal("not run"));
+  {
+    std::vector<std::jthread> engines;
+    for (auto& report : reports) {
+      engines.emplace_back([&] {
+        EngineLoopOptions options;
+        options.name = name_;
+        options.until_version = 6;
+        report = RunEngineLoop(options);
+      });
+    }
+    for (std::uint64_t version = 2; version <= 6; ++version) Advance(version, 50);
+  }
+  for (const auto& report : reports) {
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_EQ(report->seen.back().version, 6u);
+  }
+  ExpectLive(6);
+}
+
+}  // namespace
+}  // namespace segue
