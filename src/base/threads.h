@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Threads: run an indexed job on several threads, and the same with results taken in order. The
-// work is cut by index, so what comes out does not depend on how many threads ran it.
+// work is cut by index, so what comes out does not depend on how many threads ran it. Where the
+// system gives fewer threads than were asked for, fewer do the work; memory that runs out in one of
+// them is a status like any other.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <mutex>
+#include <new>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/out_of_memory.h"
 #include "segue/status.h"
 
 namespace segue {
@@ -25,19 +30,33 @@ inline unsigned ThreadCount(unsigned requested) {
   return count == 0 ? 1 : (count > limits::kThreadCountMax ? limits::kThreadCountMax : count);
 }
 
+// Threads that run body(1), body(2), ... up to body(count): fewer where the system has no more of
+// them, or no memory for them.
+template <typename Body>
+std::vector<std::jthread> MakeThreads(unsigned count, const Body& body) {
+  std::vector<std::jthread> threads;
+  try {
+    threads.reserve(count);
+    for (unsigned thread = 1; thread <= count; ++thread) threads.emplace_back(body, thread);
+  } catch (const std::system_error&) {  // Whoever asked goes on with those that there are.
+  } catch (const std::bad_alloc&) {
+  }
+  return threads;
+}
+
 // One run of job(index, thread) -> Status over every index below `count`, shared by the threads
 // that take part. The first failure stops the taking of new indexes.
 template <typename Job>
 class IndexedJob {
  public:
-  IndexedJob(std::size_t count, Job& job) : count_(count), job_(job) {}
+  IndexedJob(std::size_t count, Job& job) : count_(count), job_(job) { (void)OutOfMemory(); }
 
   // On each thread: takes indexes until none is left.
   void Run(unsigned thread) {
     for (;;) {
       const std::size_t index = next_.fetch_add(1, std::memory_order_relaxed);
       if (index >= count_ || failed_.load(std::memory_order_relaxed)) return;
-      Status status = job_(index, thread);
+      Status status = CatchOutOfMemory([&]() -> Status { return job_(index, thread); });
       if (status.ok()) continue;
       const std::lock_guard lock(mutex_);
       if (!failed_.exchange(true)) failure_ = std::move(status);
@@ -64,13 +83,10 @@ Status ParallelFor(std::size_t count, unsigned thread_count, Job&& job) {
   const std::size_t wanted = ThreadCount(thread_count);
   const auto extra =
       static_cast<unsigned>(count < wanted ? (count == 0 ? 0 : count - 1) : wanted - 1);
-  std::vector<std::jthread> threads;
-  threads.reserve(extra);
-  for (unsigned thread = 1; thread <= extra; ++thread) {
-    threads.emplace_back([&work, thread] { work.Run(thread); });
+  {
+    const auto threads = MakeThreads(extra, [&work](unsigned thread) { work.Run(thread); });
+    work.Run(0);
   }
-  work.Run(0);
-  threads.clear();
   return work.Failure();
 }
 
@@ -101,7 +117,8 @@ Status ParallelOrdered(std::size_t count, unsigned thread_count, Produce&& produ
       T value = std::move(*slots[consumed % window]);
       slots[consumed % window].reset();
       lock.unlock();
-      Status status = consume(consumed, std::move(value));
+      Status status =
+          CatchOutOfMemory([&]() -> Status { return consume(consumed, std::move(value)); });
       lock.lock();
       if (!status.ok()) fail(std::move(status));
       ++consumed;
@@ -115,7 +132,7 @@ Status ParallelOrdered(std::size_t count, unsigned thread_count, Produce&& produ
       changed.wait(lock, [&] { return failed || index < consumed + window; });
       if (failed) return failure;
     }
-    Result<T> result = produce(index, thread);
+    Result<T> result = CatchOutOfMemory([&]() -> Result<T> { return produce(index, thread); });
     std::unique_lock lock(mutex);
     if (!result.ok()) {
       fail(result.status());

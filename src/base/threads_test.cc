@@ -5,10 +5,17 @@
 #include "base/threads.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <fstream>
 #include <numeric>
 #include <string>
+
+#include "base/worker_pool.h"
 
 namespace segue {
 namespace {
@@ -143,6 +150,58 @@ TEST(ParallelOrderedTest, FailureWakesThreadsThatWaitForRoom) {
         return Unavailable("gone");
       });
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+}
+
+// A limit on processes (RLIMIT_NPROC, a container's) or on memory gives fewer threads, not an end.
+TEST(ThreadsDeathTest, FewerThreadsDoTheWorkWhereTheSystemHasNoMore) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need more memory than the limit that this sets";
+#endif
+  const auto run = [](rlim_t memory) {
+    const rlimit limit = {memory, memory};
+    SEGUE_CHECK(::setrlimit(RLIMIT_AS, &limit) == 0);
+    std::atomic<int> runs{0};
+    const auto job = [&](std::size_t, unsigned) {
+      ++runs;
+      return Status();
+    };
+    WorkerPool pool(64);
+    const bool ok = ParallelFor(100, 64, job).ok() && ParallelFor(100, pool, job).ok();
+    std::fprintf(stderr, "%d runs, %u in the pool\n", runs.load(), pool.size());
+    ::_exit(ok && runs == 200 && pool.size() < 64 ? 0 : 1);
+  };
+  // What is mapped already and less than the stacks of 64 threads.
+  std::ifstream statm("/proc/self/statm");
+  rlim_t pages = 0;
+  statm >> pages;
+  const rlim_t used = pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE));
+  EXPECT_EXIT(run(used + (rlim_t{64} << 20)), testing::ExitedWithCode(0), "200 runs");
+}
+
+TEST(ParallelForTest, MemoryThatRunsOutInAThreadIsAStatus) {
+  for (const unsigned threads : kThreads) {
+    const auto throws = [](std::size_t index) -> Status {
+      if (index == 20) throw std::bad_alloc();
+      return {};
+    };
+    const Status status =
+        ParallelFor(100, threads, [&](std::size_t index, unsigned) { return throws(index); });
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+    const auto make = [&](std::size_t index, unsigned) -> Result<int> {
+      const Status made = throws(index);
+      return made.ok() ? Result<int>(1) : made;
+    };
+    const auto take = [&](std::size_t index, int&&) { return throws(index + 10); };
+    for (const bool in_producer : {true, false}) {
+      const Status ordered =
+          in_producer
+              ? ParallelOrdered<int>(100, threads, make,
+                                     [](std::size_t, int&&) { return Status(); })
+              : ParallelOrdered<int>(
+                    100, threads, [](std::size_t, unsigned) -> Result<int> { return 1; }, take);
+      EXPECT_EQ(ordered.code(), StatusCode::kResourceExhausted);
+    }
+  }
 }
 
 }  // namespace

@@ -6,11 +6,7 @@
 namespace segue {
 
 WorkerPool::WorkerPool(unsigned threads) {
-  const unsigned extra = ThreadCount(threads) - 1;
-  threads_.reserve(extra);
-  for (unsigned thread = 1; thread <= extra; ++thread) {
-    threads_.emplace_back([this, thread] { Work(thread); });
-  }
+  threads_ = MakeThreads(ThreadCount(threads) - 1, [this](unsigned thread) { Work(thread); });
 }
 
 WorkerPool::~WorkerPool() {

@@ -17,7 +17,8 @@ namespace segue {
 
 class WorkerPool {
  public:
-  // `threads`: 0 for every core. The caller of Run is one of them.
+  // `threads`: 0 for every core. The caller of Run is one of them; fewer where the system has no
+  // more.
   explicit WorkerPool(unsigned threads);
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
