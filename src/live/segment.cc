@@ -55,7 +55,6 @@ Status Segment::Fill(SharedMemory& object, const SegmentContents& contents,
   SEGUE_ASSIGN_OR_RETURN(mapping, SharedMapping::Map(object, 0, contents.layout.segment_size,
                                                      SharedMapping::Mode::kReadWrite));
   mapping.AdviseHugePages(contents.layout.weights_offset);
-  mapping.CollapseToHugePages(contents.layout.weights_offset);
   WriteSegment(contents, mapping.data());
   return {};
 }
@@ -134,6 +133,10 @@ void Segment::SetPhase(Phase phase) {
   words_.phase().store(static_cast<std::uint32_t>(phase));
   // Neither the compiler nor the processor may move writes of weights to before this.
   std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void Segment::CollapseToHugePages() {
+  mapping_.CollapseToHugePages(contents_.layout.weights_offset);
 }
 
 unsigned Segment::engine_count() const {

@@ -51,6 +51,11 @@ class Segment {
 
   const Plan& plan() const { return contents_.plan; }
   MutableModelView view();
+  // Moves the weights to huge pages where the kernel has them, whatever the mount of shared memory
+  // says; engines profit too. Scattered writes took a third less time (random bytes of 2 GiB: 9.7
+  // against 15.4 ns); the move takes about a second a gigabyte, so it is the caller's choice. At
+  // any time, no failure.
+  void CollapseToHugePages();
   Phase phase() const { return static_cast<Phase>(words_.phase().load()); }
   // Phase applying with version == target_version: the last receiver had proven all bytes and died
   // while it wrote the record; the digest is not to be believed then, the manifest's is.

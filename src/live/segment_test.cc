@@ -96,6 +96,7 @@ TEST(Segment, TensorsAreAlignedApartAndLast) {
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(view.Tensor(i)) % 256, 0u);
     std::memset(view.Tensor(i), static_cast<int>(i + 1), plan.tensors()[i].size);
   }
+  segment->CollapseToHugePages();
   segment.reset();
   segment = Segment::Open(name).value();
   EXPECT_EQ(segment->plan().digest(), plan.digest());
