@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -57,6 +58,22 @@ Result<std::uint64_t> RegularFileSize(int descriptor, const std::string& path) {
   if (::fstat(descriptor, &info) != 0) return ErrnoStatus("examine", path);
   if (!S_ISREG(info.st_mode)) return InvalidArgument("'" + path + "' is not a regular file");
   return static_cast<std::uint64_t>(info.st_size);
+}
+
+// One range, by the strongest promise that the file system knows.
+int AllocateRange(int descriptor, const FileRange& range) {
+  const auto offset = static_cast<off_t>(range.offset);
+  const auto size = static_cast<off_t>(range.size);
+  // XFS: a clone's blocks are copied now. Others refuse the flag.
+  for (const int mode : {FALLOC_FL_UNSHARE_RANGE | FALLOC_FL_KEEP_SIZE, FALLOC_FL_KEEP_SIZE}) {
+    int result = 0;
+    do {
+      result = ::fallocate(descriptor, mode, offset, size);
+    } while (result != 0 && errno == EINTR);
+    if (result == 0) return 0;
+    if (errno != EOPNOTSUPP && errno != EINVAL && errno != ENOSYS) return errno;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -113,7 +130,8 @@ Status MappedFile::Sync() {
 }
 
 Result<OutputFile> OutputFile::Create(const std::string& path) {
-  Descriptor file(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return ErrnoStatus("create", path);
+  Descriptor file(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0644);
   if (file.get() < 0) return ErrnoStatus("create", path);
   OutputFile output;
   output.descriptor_ = file.release();
@@ -162,8 +180,8 @@ Status OutputFile::Close() {
   return {};
 }
 
-Result<ByteVector> ReadFile(const std::string& path, std::uint64_t size_max) {
-  Descriptor file(path, O_RDONLY);
+Result<ByteVector> ReadFile(const std::string& path, std::uint64_t size_max, Links links) {
+  Descriptor file(path, O_RDONLY | (links == Links::kRefuse ? O_NOFOLLOW : 0));
   if (file.get() < 0) return ErrnoStatus("open", path);
   SEGUE_ASSIGN_OR_RETURN(const std::uint64_t size, RegularFileSize(file.get(), path));
   if (size > size_max) {
@@ -226,6 +244,27 @@ Status SyncFile(const std::string& path) {
   return {};
 }
 
+Status AllocateBlocks(const std::string& path, std::span<const FileRange> ranges) {
+  Descriptor file(path, O_RDWR);
+  if (file.get() < 0) return ErrnoStatus("open", path);
+  for (const FileRange& range : ranges) {
+    if (range.size == 0) continue;
+    errno = AllocateRange(file.get(), range);
+    if (errno != 0) return ErrnoStatus("allocate blocks of", path);
+  }
+  return {};
+}
+
+Result<std::uint64_t> FreeSpace(const std::string& path) {
+  std::string place = path;
+  struct statvfs info {};
+  while (::statvfs(place.c_str(), &info) != 0) {
+    if (errno != ENOENT || place == "." || place == "/") return ErrnoStatus("examine", place);
+    place = DirectoryOf(place);
+  }
+  return std::uint64_t{info.f_bavail} * info.f_frsize;
+}
+
 Result<std::vector<std::string>> ListDirectory(const std::string& directory) {
   std::error_code error;
   std::vector<std::string> names;
@@ -249,6 +288,24 @@ Status MakeDirectories(const std::string& directory) {
   return ErrnoStatus("create directory", directory);
 }
 
+Status CheckOwnDirectory(const std::string& directory) {
+  struct stat info {};
+  if (::lstat(directory.c_str(), &info) != 0) {
+    return errno == ENOENT ? Status() : ErrnoStatus("examine", directory);
+  }
+  if (S_ISDIR(info.st_mode)) return {};
+  return InvalidArgument("'" + directory + "' is " +
+                         (S_ISLNK(info.st_mode) ? "a symlink" : "not a directory") +
+                         "; Segue keeps its own files there and follows no link to them");
+}
+
+Status MakeOwnDirectory(const std::string& directory) {
+  if (::mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) {
+    return ErrnoStatus("create directory", directory);
+  }
+  return CheckOwnDirectory(directory);
+}
+
 Status RemoveFile(const std::string& path) {
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) return ErrnoStatus("remove", path);
   return {};
@@ -265,6 +322,18 @@ Status RemoveTree(const std::string& directory) {
 Status RenameFile(const std::string& source, const std::string& target) {
   if (::rename(source.c_str(), target.c_str()) != 0) return ErrnoStatus("rename to", target);
   return {};
+}
+
+Status RenameToNew(const std::string& source, const std::string& target) {
+  const auto exists = [&] { return InvalidArgument("'" + target + "' exists already"); };
+  if (FileExists(target)) return exists();
+  if (::renameat2(AT_FDCWD, source.c_str(), AT_FDCWD, target.c_str(), RENAME_NOREPLACE) == 0) {
+    return {};
+  }
+  if (errno == EEXIST) return exists();
+  // Some network file systems know no flags.
+  if (errno == EINVAL || errno == ENOSYS) return RenameFile(source, target);
+  return ErrnoStatus("rename to", target);
 }
 
 bool FileExists(const std::string& path) {

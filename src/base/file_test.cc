@@ -194,5 +194,68 @@ TEST(ErrnoStatusTest, CodesSayWhatTheCallerShouldDo) {
   EXPECT_EQ(ErrnoStatus("write", "p").message(), "cannot write 'p': No space left on device");
 }
 
+// What other names share, or a link leads to, is never written through.
+TEST_F(FileTest, CreateReplacesTheNameAndNotWhatItLeadsTo) {
+  ASSERT_TRUE(WriteFileAtomic(Path("precious"), AsBytes("precious")).ok());
+  ASSERT_EQ(::symlink("precious", Path("symlink").c_str()), 0);
+  ASSERT_EQ(::symlink("nowhere", Path("dangling").c_str()), 0);
+  ASSERT_EQ(::link(Path("precious").c_str(), Path("hard").c_str()), 0);
+  for (const char* name : {"symlink", "dangling", "hard"}) {
+    OutputFile file = OutputFile::Create(Path(name)).value();
+    EXPECT_TRUE(file.Append(AsBytes("new")).ok());
+    EXPECT_EQ(Text(name), "new");
+  }
+  EXPECT_EQ(Text("precious"), "precious");
+  EXPECT_FALSE(FileExists(Path("nowhere")));
+}
+
+TEST_F(FileTest, OwnDirectoriesAndFilesAreNoLinks) {
+  EXPECT_TRUE(MakeOwnDirectory(Path("a")).ok());
+  EXPECT_TRUE(MakeOwnDirectory(Path("a")).ok());
+  EXPECT_TRUE(CheckOwnDirectory(Path("absent")).ok());
+  ASSERT_EQ(::symlink("a", Path("link").c_str()), 0);
+  ASSERT_EQ(::symlink("nowhere", Path("dangling").c_str()), 0);
+  ASSERT_TRUE(WriteFileAtomic(Path("file"), AsBytes("x")).ok());
+  for (const char* name : {"link", "dangling", "file"}) {
+    for (const Status& status : {MakeOwnDirectory(Path(name)), CheckOwnDirectory(Path(name))}) {
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << name;
+      EXPECT_THAT(status.message(), HasSubstr(Path(name)));
+    }
+  }
+  EXPECT_FALSE(FileExists(Path("nowhere")));
+  ASSERT_EQ(::symlink("file", Path("file-link").c_str()), 0);
+  EXPECT_TRUE(ReadFile(Path("file-link"), 10).ok());
+  EXPECT_EQ(ReadFile(Path("file-link"), 10, Links::kRefuse).status().code(),
+            StatusCode::kInvalidArgument);
+}
+
+TEST_F(FileTest, RenameToNewReplacesNothing) {
+  ASSERT_TRUE(MakeDirectories(Path("a")).ok());
+  ASSERT_TRUE(MakeDirectories(Path("empty")).ok());
+  EXPECT_EQ(RenameToNew(Path("a"), Path("empty")).code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(RenameToNew(Path("a"), Path("b")).ok());
+  EXPECT_THAT(Names(), ElementsAre("b", "empty"));
+}
+
+TEST_F(FileTest, AllocatedHolesKeepTheBytesAndTheSize) {
+  OutputFile file = OutputFile::Create(Path("a")).value();
+  ASSERT_TRUE(file.WriteAt(1 << 20, AsBytes("end")).ok());
+  struct stat before {};
+  ASSERT_EQ(::stat(Path("a").c_str(), &before), 0);
+  const FileRange ranges[] = {{4096, 8192}, {1 << 20, 3}};
+  ASSERT_TRUE(AllocateBlocks(Path("a"), ranges).ok());
+  struct stat after {};
+  ASSERT_EQ(::stat(Path("a").c_str(), &after), 0);
+  EXPECT_EQ(after.st_size, before.st_size);
+  EXPECT_GE(after.st_blocks, before.st_blocks);
+  EXPECT_EQ(Text("a").substr(1 << 20), "end");
+  EXPECT_EQ(AllocateBlocks(Path("none"), ranges).code(), StatusCode::kNotFound);
+}
+
+TEST_F(FileTest, FreeSpaceIsThatOfTheNearestFolder) {
+  EXPECT_GT(FreeSpace(directory_).value(), 0u);
+  EXPECT_GT(FreeSpace(Path("not/yet/there")).value(), 0u);
+}
+
 }  // namespace
 }  // namespace segue
