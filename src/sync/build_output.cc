@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Build output: shard by shard in the order of the layout's offsets, so that files are written
-// front to back.
+// front to back. Two processes never build in one directory: its `.segue/lock` is held, as for a
+// checkpoint that is changed in place.
 #include "sync/build_output.h"
 
 #include <algorithm>
@@ -10,9 +11,13 @@
 
 #include "base/file.h"
 #include "base/limits.h"
+#include "sync/checkpoint_state.h"
 
 namespace segue {
 namespace {
+
+// How often the directory is made anew when another process removes it meanwhile.
+constexpr int kLockTries = 20;
 
 // One whole file, durable but for its name.
 Status WriteWhole(const std::string& path, ByteSpan bytes) {
@@ -32,6 +37,23 @@ std::optional<std::size_t> FindTensor(const Plan& plan, const TensorSpec& spec) 
   return static_cast<std::size_t>(found - tensors.begin());
 }
 
+Status CheckIsNew(const std::string& output) {
+  if (!FileExists(output)) return {};
+  return InvalidArgument("output '" + output + "' exists; name a directory that does not");
+}
+
+// Everything but the lock.
+Status RemoveContents(const std::string& part) {
+  for (const std::string& directory : {StateDirectory(part), part}) {
+    const std::string kept = directory == part ? kStateDirectoryName : kLockName;
+    SEGUE_ASSIGN_OR_RETURN(const auto names, ListDirectory(directory));
+    for (const std::string& name : names) {
+      if (name != kept) SEGUE_RETURN_IF_ERROR(RemoveTree(JoinPath(directory, name)));
+    }
+  }
+  return {};
+}
+
 bool IsOtherFile(const std::string& name) {
   return !name.starts_with('.') && !name.ends_with(".safetensors") && name != kIndexFileName;
 }
@@ -42,18 +64,39 @@ Result<OutputBuilder> OutputBuilder::Start(const std::string& output) {
   OutputBuilder builder;
   builder.output_ = output;
   while (builder.output_.size() > 1 && builder.output_.back() == '/') builder.output_.pop_back();
-  if (FileExists(builder.output_)) {
-    return InvalidArgument("output '" + output + "' exists; name a directory that does not");
+  const std::string name = builder.output_.substr(builder.output_.rfind('/') + 1);
+  if (name == "." || name == "..") {
+    return InvalidArgument("output '" + output + "' ends in '" + name +
+                           "'; name the new directory itself");
   }
+  SEGUE_RETURN_IF_ERROR(CheckIsNew(builder.output_));
   const std::string part = builder.output_ + ".segue-part";
-  SEGUE_RETURN_IF_ERROR(RemoveTree(part));
-  SEGUE_RETURN_IF_ERROR(MakeDirectories(part));
+  SEGUE_RETURN_IF_ERROR(MakeDirectories(DirectoryOf(builder.output_)));
+  for (int tries = 0; !builder.lock_; ++tries) {
+    SEGUE_RETURN_IF_ERROR(MakeOwnDirectory(part));
+    Result<CheckpointLock> lock = CheckpointLock::Acquire(part);
+    // Another process may be removing what it has built, directory and all.
+    if (lock.status().code() == StatusCode::kNotFound && tries < kLockTries) continue;
+    if (lock.status().code() == StatusCode::kUnavailable) {
+      return Unavailable("output '" + output + "' is being built by another process");
+    }
+    if (!lock.ok()) return lock.status();
+    builder.lock_ = std::move(lock).value();
+  }
   builder.part_ = part;
+  SEGUE_RETURN_IF_ERROR(CheckIsNew(builder.output_));
+  SEGUE_RETURN_IF_ERROR(RemoveContents(part));
   return builder;
 }
 
 OutputBuilder::~OutputBuilder() {
-  if (!part_.empty()) (void)RemoveTree(part_);
+  if (part_.empty() || !lock_->IsInPlace() || !RemoveContents(part_).ok()) return;
+  // One by one: what another process makes from here on stays.
+  const std::string state = StateDirectory(part_);
+  std::error_code ignored;
+  for (const std::string& path : {JoinPath(state, kLockName), state, part_}) {
+    if (!std::filesystem::remove(path, ignored)) return;
+  }
 }
 
 OutputBuilder::OutputBuilder(OutputBuilder&& other) noexcept { *this = std::move(other); }
@@ -61,6 +104,7 @@ OutputBuilder::OutputBuilder(OutputBuilder&& other) noexcept { *this = std::move
 OutputBuilder& OutputBuilder::operator=(OutputBuilder&& other) noexcept {
   std::swap(output_, other.output_);
   std::swap(part_, other.part_);
+  std::swap(lock_, other.lock_);
   return *this;
 }
 
@@ -120,7 +164,10 @@ Result<LiveFiles> OutputBuilder::Open() {
 
 Status OutputBuilder::Finish() {
   SEGUE_RETURN_IF_ERROR(SyncDirectory(part_));
-  SEGUE_RETURN_IF_ERROR(RenameFile(part_, output_));
+  if (!lock_->IsInPlace()) {
+    return Unavailable("'" + part_ + "' was removed or replaced while it was built");
+  }
+  SEGUE_RETURN_IF_ERROR(RenameToNew(part_, output_));
   part_.clear();
   return SyncDirectory(DirectoryOf(output_));
 }

@@ -4,20 +4,23 @@
 // changed before it gets its name (docs/protocol.md, section 3).
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/plan.h"
 #include "segue/status.h"
+#include "sync/checkpoint_state.h"
 #include "sync/live_files.h"
 
 namespace segue {
 
 class OutputBuilder {
  public:
-  // Refused when `output` exists. The partial directory is removed by the destructor unless
-  // Finish() has given it its name.
+  // Refused when `output` exists, and as Unavailable when another process builds it. What a dead
+  // one has left is replaced. The partial directory is removed by the destructor unless Finish()
+  // has given it its name.
   static Result<OutputBuilder> Start(const std::string& output);
   ~OutputBuilder();
   OutputBuilder(OutputBuilder&& other) noexcept;
@@ -30,7 +33,7 @@ class OutputBuilder {
   Status CopyBase(const Checkpoint& base, const Layout& layout, const Plan& plan);
   // The result opened for writing.
   Result<LiveFiles> Open();
-  // Durable, then renamed.
+  // Durable, then renamed: only the directory that was locked from the start.
   Status Finish();
 
  private:
@@ -40,6 +43,7 @@ class OutputBuilder {
 
   std::string output_;
   std::string part_;
+  std::optional<CheckpointLock> lock_;
 };
 
 }  // namespace segue

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/digest.h"
 #include "base/hash.h"
@@ -21,6 +22,10 @@ struct CheckpointState {
   Sha256 plan;
 };
 
+// `.segue/` is ours alone: a symlink of that name, or a file, is refused as InvalidArgument by
+// whatever reads or writes below it.
+inline constexpr char kStateDirectoryName[] = ".segue";
+inline constexpr char kLockName[] = "lock";
 std::string StateDirectory(const std::string& checkpoint);
 
 // Nothing where there is no state file; Corruption where it cannot be read.
@@ -30,7 +35,16 @@ std::string ChooseLineage(const std::string& wanted, const std::optional<Checkpo
 // Durable and atomic.
 Status WriteState(const std::string& checkpoint, const CheckpointState& state);
 
-// Held while a checkpoint is changed; released by the destructor or the process's end.
+// Removes what a killed process has left in `.segue/`: private copies that were not in place yet,
+// temporaries, a journal that was over. With the lock held.
+Status RemoveLeftovers(const std::string& checkpoint);
+
+// What is changed in place is a directory: NotFound where there is none, InvalidArgument where it
+// is something else.
+Status CheckCheckpointDirectory(const std::string& checkpoint);
+
+// Held while a checkpoint is changed; released by the destructor or the process's end. A state
+// directory that holds nothing but the lock goes with it: a refusal leaves nothing behind.
 class CheckpointLock {
  public:
   // Unavailable when another process holds it.
@@ -40,9 +54,17 @@ class CheckpointLock {
   CheckpointLock& operator=(CheckpointLock&& other) noexcept;
   ~CheckpointLock();
 
+  // The checkpoint's directory is still the one that was locked: nobody has removed or renamed it.
+  bool IsInPlace() const;
+
  private:
-  explicit CheckpointLock(int descriptor) : descriptor_(descriptor) {}
+  CheckpointLock(int descriptor, std::string path)
+      : descriptor_(descriptor), path_(std::move(path)) {}
+  void RemoveLoneLock() const;
+
   int descriptor_ = -1;
+  bool held_ = false;
+  std::string path_;
 };
 
 }  // namespace segue

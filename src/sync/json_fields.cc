@@ -23,7 +23,8 @@ JsonFields::JsonFields(JsonFields&&) noexcept = default;
 JsonFields& JsonFields::operator=(JsonFields&&) noexcept = default;
 
 Result<JsonFields> JsonFields::Read(const std::string& path, const std::string& format) {
-  SEGUE_ASSIGN_OR_RETURN(const ByteVector bytes, ReadFile(path, limits::kManifestSizeMax));
+  SEGUE_ASSIGN_OR_RETURN(const ByteVector bytes,
+                         ReadFile(path, limits::kManifestSizeMax, Links::kRefuse));
   JsonFields fields(format);
   fields.path_ = path;
   fields.object_->json = nlohmann::ordered_json::parse(AsText(bytes), nullptr, false);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // JsonFields: a flat JSON object with a format name, for the small files that Segue keeps for
-// itself in
-// `.segue/`. Every field is typed and required; a missing or wrong one is Corruption that names it.
+// itself in `.segue/`. Every field is typed and required; a missing or wrong one is Corruption that
+// names it.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace segue {
 class JsonFields {
  public:
   explicit JsonFields(const std::string& format);
-  // Reads a file whose "format" must be `format`, with format_version 1.
+  // Reads a file, never through a symlink, whose "format" must be `format`, with format_version 1.
   static Result<JsonFields> Read(const std::string& path, const std::string& format);
   ~JsonFields();
   JsonFields(JsonFields&&) noexcept;
