@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/out_of_memory.h"
 #include "delta/applier.h"
 #include "delta/encoder.h"
 #include "store/store.h"
@@ -56,7 +57,7 @@ class Application {
   Status OpenAll() {
     SEGUE_ASSIGN_OR_RETURN(base_, Checkpoint::Open(options_.checkpoint));
     report_.warnings = base_.warnings();
-    SEGUE_ASSIGN_OR_RETURN(state_, ReadState(options_.checkpoint));
+    SEGUE_ASSIGN_OR_RETURN(state_, ReadState(base_.directory()));
     SEGUE_ASSIGN_OR_RETURN(store_, OpenStore(options_.store, /*create=*/false));
     const std::string name = ChooseLineage(options_.lineage, state_);
     SEGUE_ASSIGN_OR_RETURN(lineage_, Lineage::Open(*store_, name));
@@ -148,11 +149,24 @@ class Application {
     SEGUE_RETURN_IF_ERROR(journal.Prepare());
     const Status prepared = PrepareInPlace(journal);
     if (!prepared.ok()) {
-      // Nothing has been written to the weights: the journal has not begun.
+      // Nothing has been written to the weights, so the record may go if it is there already.
+      const Status removed = journal.Remove();
       SEGUE_ASSIGN_OR_RETURN(const auto begun, journal.Read());
-      if (!begun) (void)journal.Remove();
-      return prepared;
+      return begun ? HadBegun(removed) : prepared;
     }
+    const Status finished = CatchOutOfMemory([&] { return FinishInPlace(journal); });
+    if (finished.ok() || finished.code() == StatusCode::kTainted) return finished;
+    return HadBegun(finished);
+  }
+
+  // Whatever fails after the journal has begun leaves weights that have to be resolved.
+  Status HadBegun(const Status& reason) const {
+    return Tainted("the apply of '" + options_.checkpoint +
+                   "' had begun and could not be finished (" + reason.message() +
+                   "); finish it with 'segue resolve --checkpoint " + options_.checkpoint + "'");
+  }
+
+  Status FinishInPlace(Journal& journal) {
     Stopwatch watch;
     Tell("apply");
     SEGUE_RETURN_IF_ERROR(applier_->Apply());
@@ -176,6 +190,7 @@ class Application {
                                  "' was shared with another name; it is a private copy now");
     }
     SEGUE_RETURN_IF_ERROR(Preflight());
+    SEGUE_RETURN_IF_ERROR(ReserveBlocks(live_, applier_->work()));
     Stopwatch watch;
     Tell("journal");
     JournalRecord record;

@@ -4,6 +4,10 @@
 // end: the record in the folder alone says whether an apply is under way.
 #include "sync/journal.h"
 
+#include <sys/stat.h>
+
+#include <cerrno>
+
 #include "base/file.h"
 #include "base/limits.h"
 #include "checkpoint/checkpoint.h"
@@ -57,9 +61,10 @@ std::string Journal::RecordPath() const { return JoinPath(checkpoint_, kJournalR
 std::string Journal::DonePath() const { return folder_ + "-done"; }
 
 Status Journal::Prepare() {
+  SEGUE_RETURN_IF_ERROR(MakeOwnDirectory(StateDirectory(checkpoint_)));
   SEGUE_RETURN_IF_ERROR(RemoveTree(DonePath()));
   SEGUE_RETURN_IF_ERROR(RemoveTree(folder_));
-  return MakeDirectories(folder_);
+  return MakeOwnDirectory(folder_);
 }
 
 Status Journal::Begin(const Plan& plan, std::span<const ChunkWork> work, JournalRecord record) {
@@ -79,11 +84,16 @@ Status Journal::Begin(const Plan& plan, std::span<const ChunkWork> work, Journal
   json.Set("payload_sha256", record.payload_sha256.ToHex());
   json.Set("undo_size", record.undo_size);
   json.Set("undo_sha256", record.undo_sha256.ToHex());
+  begun_.emplace();
   return WriteFileAtomic(RecordPath(), AsBytes(json.ToText()));
 }
 
 Result<std::optional<JournalRecord>> Journal::Read() const {
-  if (!FileExists(RecordPath())) return std::optional<JournalRecord>();
+  struct stat info {};
+  if (::lstat(RecordPath().c_str(), &info) != 0) {
+    if (errno == ENOENT) return std::optional<JournalRecord>();
+    return ErrnoStatus("examine", RecordPath());
+  }
   SEGUE_ASSIGN_OR_RETURN(const JsonFields json, JsonFields::Read(RecordPath(), "segue-apply"));
   JournalRecord record;
   SEGUE_RETURN_IF_ERROR(GetState(json, "base", record.base));
@@ -96,6 +106,11 @@ Result<std::optional<JournalRecord>> Journal::Read() const {
   if (record.payload.empty() || record.payload.find('/') != std::string::npos ||
       record.payload.front() == '.') {
     return Corruption("'" + RecordPath() + "' names the payload '" + record.payload + "'");
+  }
+  SEGUE_RETURN_IF_ERROR(CheckLineageName(record.target.lineage));
+  if (record.target.version > limits::kVersionMax || record.base.version > limits::kVersionMax) {
+    return Corruption("'" + RecordPath() + "' has a version over the limit of " +
+                      std::to_string(limits::kVersionMax));
   }
   return std::optional<JournalRecord>(std::move(record));
 }
@@ -124,6 +139,7 @@ Status Journal::Remove() {
   const std::string done = DonePath();
   SEGUE_RETURN_IF_ERROR(RemoveTree(done));
   SEGUE_RETURN_IF_ERROR(RenameFile(folder_, done));
+  begun_.reset();
   SEGUE_RETURN_IF_ERROR(SyncDirectory(StateDirectory(checkpoint_)));
   return RemoveTree(done);
 }

@@ -6,8 +6,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "base/begun_apply.h"
 #include "delta/applier.h"
 #include "delta/staged_delta.h"
 #include "segue/status.h"
@@ -33,13 +35,15 @@ class Journal {
   Status Prepare();
   const std::string& folder() const { return folder_; }
 
-  // Writes plan and base values, then the record; all durable.
+  // Writes plan and base values, then the record; all durable. On failure the record may be there
+  // or not: Remove() settles it, since no weight has been changed.
   Status Begin(const Plan& plan, std::span<const ChunkWork> work, JournalRecord record);
-  // Nothing where no apply was begun.
+  // Nothing where no apply was begun. A failure means that one was, or may have been.
   Result<std::optional<JournalRecord>> Read() const;
   Result<Plan> ReadPlan(const JournalRecord& record) const;
   Result<ByteVector> ReadUndo(const JournalRecord& record) const;
-  // The folder is renamed away first, so that a crash in between leaves no half journal.
+  // The apply is over, or was not begun. The folder is renamed away first, so that a crash in
+  // between leaves no half journal.
   Status Remove();
 
  private:
@@ -48,6 +52,7 @@ class Journal {
 
   std::string checkpoint_;
   std::string folder_;
+  std::optional<BegunApply> begun_;
 };
 
 }  // namespace segue

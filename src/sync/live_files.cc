@@ -6,6 +6,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/file.h"
@@ -22,7 +23,7 @@ Result<bool> IsShared(const std::string& path) {
 
 Status ReplaceByCopy(const std::string& checkpoint, const Shard& shard) {
   const std::string directory = StateDirectory(checkpoint);
-  SEGUE_RETURN_IF_ERROR(MakeDirectories(directory));
+  SEGUE_RETURN_IF_ERROR(MakeOwnDirectory(directory));
   const std::string temporary = JoinPath(directory, "copy-" + shard.name);
   SEGUE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(temporary));
   SEGUE_RETURN_IF_ERROR(file.Append(shard.file.bytes()));
@@ -30,6 +31,20 @@ Status ReplaceByCopy(const std::string& checkpoint, const Shard& shard) {
   SEGUE_RETURN_IF_ERROR(file.Close());
   SEGUE_RETURN_IF_ERROR(RenameFile(temporary, shard.path));
   return SyncDirectory(checkpoint);
+}
+
+// The file's parts that `work` lies in, in order, neighbours joined. `work`: sorted by address.
+std::vector<FileRange> TouchedRanges(ByteSpan file, std::span<const ChunkWork> work) {
+  std::vector<FileRange> ranges;
+  for (const ChunkWork& chunk : work) {
+    const auto offset = static_cast<std::uint64_t>(chunk.live - file.data());
+    if (!ranges.empty() && ranges.back().offset + ranges.back().size == offset) {
+      ranges.back().size += chunk.size;
+    } else {
+      ranges.push_back({offset, chunk.size});
+    }
+  }
+  return ranges;
 }
 
 }  // namespace
@@ -53,6 +68,23 @@ Result<LiveFiles> OpenLiveFiles(const std::string& checkpoint, std::vector<std::
   }
   files.view = MutableModelView(std::move(tensors));
   return files;
+}
+
+Status ReserveBlocks(const LiveFiles& files, std::span<const ChunkWork> work) {
+  std::vector<ChunkWork> sorted(work.begin(), work.end());
+  std::sort(sorted.begin(), sorted.end(),
+            [](const ChunkWork& a, const ChunkWork& b) { return a.live < b.live; });
+  for (const Shard& shard : files.checkpoint.shards()) {
+    const ByteSpan bytes = shard.file.bytes();
+    const auto first =
+        std::partition_point(sorted.begin(), sorted.end(),
+                             [&](const ChunkWork& chunk) { return chunk.live < bytes.data(); });
+    const auto last = std::partition_point(first, sorted.end(), [&](const ChunkWork& chunk) {
+      return chunk.live < bytes.data() + bytes.size();
+    });
+    SEGUE_RETURN_IF_ERROR(AllocateBlocks(shard.path, TouchedRanges(bytes, {first, last})));
+  }
+  return {};
 }
 
 Status SyncLiveFiles(LiveFiles& files) {

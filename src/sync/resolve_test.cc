@@ -3,7 +3,12 @@
 // case D1: an in-place apply is stopped at every stage that a crash can leave behind, chunk by
 // chunk and in the middle of a chunk; resolve must end at exactly base or exactly target, and a
 // second resolve must change nothing. The states are made by the same pieces that apply uses.
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <filesystem>
+#include <utility>
 
 #include "delta/changes.h"
 #include "segue/inspect.h"
@@ -185,6 +190,104 @@ TEST_P(ResolveTest, DamagedJournal) {
   test::WriteFile(JoinPath(Journal(engine).folder(), "undo"), "short");
   EXPECT_EQ(Resolve(engine, 1).status().code(), StatusCode::kTainted);
   EXPECT_EQ(Apply(ApplyOf(store_, engine)).status().code(), StatusCode::kTainted);
+}
+
+// Whoever follows the advice and copies another whole version over the files: not a byte of it may
+// change, whichever chunks happen to look like the base, the target, or a mix.
+TEST_P(ResolveTest, RestoredCopyOfAnotherVersionIsLeftAlone) {
+  trainer_.Step(2, 40);
+  // Elements that the first step has changed change again, to a third value.
+  for (test::TestTensor& tensor : trainer_.tensors()) {
+    for (std::byte& byte : tensor.bytes) byte ^= std::byte{2};
+  }
+  trainer_.Write();
+  const std::string engine = Interrupt(2, 3);
+  const auto restore = [&](std::uint64_t version, int shards) {
+    for (int shard = 0; shard < shards; ++shard) {
+      const std::string name = test::ShardName(shard, 2);
+      std::filesystem::copy_file(JoinPath(trainer_.Directory(version), name),
+                                 JoinPath(engine, name),
+                                 std::filesystem::copy_options::overwrite_existing);
+    }
+  };
+  for (const int shards : {2, 1}) {
+    restore(0, 2);
+    restore(2, shards);
+    const std::string before = CopyOf(engine, directory_.File("seen" + std::to_string(shards)));
+    const auto report = Resolve(engine, 1);
+    EXPECT_EQ(report.status().code(), StatusCode::kTainted);
+    EXPECT_NE(report.status().message().find("remove '" + Journal(engine).folder()),
+              std::string::npos)
+        << report.status().message();
+    EXPECT_EQ(Apply(ApplyOf(store_, engine)).status().code(), StatusCode::kTainted);
+    EXPECT_TRUE(SameFiles(before, engine)) << shards;
+  }
+  // The advice leads on.
+  restore(0, 2);
+  ASSERT_TRUE(RemoveTree(Journal(engine).folder()).ok());
+  ASSERT_TRUE(Apply(ApplyOf(store_, engine)).ok());
+  EXPECT_TRUE(SameFiles(trainer_.Directory(1), engine));
+}
+
+// One wrong chunk is enough: the mixed chunks beside it are not touched either.
+TEST_P(ResolveTest, NothingIsWrittenBeforeAllIsProven) {
+  const std::string engine = Interrupt(2, 3);
+  {
+    MappedFile file =
+        MappedFile::Open(JoinPath(engine, test::ShardName(1, 2)), MappedFile::Mode::kReadWrite)
+            .value();
+    file.mutable_bytes()[file.bytes().size() - 1] ^= std::byte{255};
+  }
+  const std::string before = CopyOf(engine, directory_.File("before"));
+  EXPECT_EQ(Resolve(engine, 1).status().code(), StatusCode::kTainted);
+  EXPECT_TRUE(SameFiles(before, engine));
+}
+
+// The record's own digests contradict its delta: its version and lineage are not believed.
+TEST_P(ResolveTest, RecordThatContradictsItsDeltaIsTainted) {
+  for (const char* field : {"base_digest", "target_digest"}) {
+    const std::string engine = Interrupt(1, 2);
+    const std::string before = CopyOf(engine, engine + "-before");
+    const std::string path = JoinPath(engine, kJournalRecordName);
+    std::string text(AsText(ReadFile(path, 1 << 20).value()));
+    char& digit = text[text.find(':', text.find(field)) + 3];
+    digit = digit == '0' ? '1' : '0';
+    test::WriteFile(path, std::string_view(text));
+    const auto report = Resolve(engine, 1);
+    EXPECT_EQ(report.status().code(), StatusCode::kTainted) << field;
+    EXPECT_NE(report.status().message().find("digest"), std::string::npos);
+    EXPECT_TRUE(SameFiles(before, engine));
+    EXPECT_FALSE(ReadState(engine).value().has_value());
+  }
+}
+
+// Whatever is wrong with a record that is there, the weights may be half changed.
+TEST_P(ResolveTest, UnreadableRecordIsTainted) {
+  const std::string engine = Interrupt(1, 2);
+  const std::string path = JoinPath(engine, kJournalRecordName);
+  const std::string text(AsText(ReadFile(path, 1 << 20).value()));
+  std::vector<std::string> texts = {"", "{", "[]", text.substr(0, text.size() / 2)};
+  for (const auto& [found, replaced] :
+       {std::pair("segue-apply", "segue-state"),
+        std::pair("\"format_version\": 1", "\"format_version\": 2"),
+        std::pair("\"lineage\": \"", "\"lineage\": \"../"), std::pair("undo_size", "undo_sise")}) {
+    std::string changed = text;
+    texts.push_back(changed.replace(changed.find(found), std::string_view(found).size(), replaced));
+  }
+  const auto expect_tainted = [&](const std::string& what) {
+    EXPECT_EQ(Resolve(engine, 1).status().code(), StatusCode::kTainted) << what;
+    EXPECT_EQ(Apply(ApplyOf(store_, engine)).status().code(), StatusCode::kTainted) << what;
+  };
+  for (const std::string& changed : texts) {
+    test::WriteFile(path, std::string_view(changed));
+    expect_tainted(changed);
+  }
+  ASSERT_TRUE(RemoveFile(path).ok());
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  expect_tainted("a pipe");
+  ASSERT_TRUE(RemoveFile(path).ok());
+  ASSERT_EQ(::symlink("/dev/zero", path.c_str()), 0);
+  expect_tainted("a symlink");
 }
 
 INSTANTIATE_TEST_SUITE_P(Profiles, ResolveTest,
