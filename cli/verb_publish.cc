@@ -107,11 +107,13 @@ Verb AddPublish(CLI::App& program) {
   AsCount(verb->add_option("--version", options->version,
                            "Number of the target version; by default the next"));
   verb->add_option("--lineage", options->lineage, "Lineage (default)")->type_name("NAME");
+  verb->add_flag("--branch", options->allow_branch,
+                 "The trainer went back: start from a version that is not the newest");
   AddOwnerOptions(*verb, *options);
   AsCount(verb->add_option("--retain", options->retain,
                            "Keep this many versions, prune older ones; 0, the default, keeps all"));
   AsSize(verb->add_option("--chunk-size", options->chunk_size,
-                          "Size of a chunk, for a new lineage (1MiB)"));
+                          "Size of a chunk, for a new lineage (1MiB); it stays for good"));
   AddThreads(*verb, options->threads);
   const auto run = [options]() -> Result<Report> {
     const Result<PublishReport> report = WithProgress("publish", [&](Progress progress) {

@@ -19,9 +19,13 @@ struct PublishOptions {
   std::string base;  // Checkpoint directory or file.
   std::string target;
   std::string profile = "sparse-zstd";
-  std::optional<std::uint64_t> version;   // Of the target; by default one after the newest.
-  std::uint64_t chunk_size = 1ull << 20;  // For a new lineage; a power of two, 4 KiB to 16 MiB.
-  unsigned threads = 0;                   // 0: every core.
+  std::optional<std::uint64_t> version;  // Of the target; by default one after the newest.
+  // Starting from a version that is not the newest cuts off who holds a later one; it is refused
+  // unless the caller says that the trainer went back.
+  bool allow_branch = false;
+  // For a new lineage: a power of two, 4 KiB to 16 MiB; by default 1 MiB.
+  std::optional<std::uint64_t> chunk_size;
+  unsigned threads = 0;  // 0: every core.
   // Several owners (trainer ranks) of one version: each calls with its number and the same session
   // name; owner 0 waits for the others and makes the version visible.
   std::uint32_t owner = 0;
@@ -38,7 +42,7 @@ struct PublishReport {
   std::uint64_t target_version = 0;
   std::string base_digest;  // 32 hexadecimal digits.
   std::string target_digest;
-  bool already_published = false;  // The same version with the same content was there.
+  bool already_published = false;  // A version with the same content was there: `target_version`.
   bool committed = false;  // The version is visible (owners other than 0: not by this call).
   std::uint64_t model_bytes = 0;
   std::uint64_t payload_bytes = 0;  // Of all owners known to this call.

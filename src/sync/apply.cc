@@ -87,22 +87,31 @@ class Application {
     base_digest_ = trusted ? state_->digest : DigestModel(plan_, ViewOf(base_), options_.threads);
     report_.full_scan = !trusted;
     report_.locate_s = watch.Lap();
-    const auto version = base_digest_ == target_.digest
-                             ? report_.target_version
-                             : lineage_.FindVersion(base_digest_, report_.target_version);
-    if (!version) {
-      return VersionMismatch("checkpoint '" + options_.checkpoint + "' has digest " +
-                             base_digest_.ToHex() + ", which is no version up to " +
-                             std::to_string(report_.target_version) + " of lineage '" +
-                             report_.lineage + "'" + Expectation());
-    }
-    report_.base_version = *version;
-    SEGUE_ASSIGN_OR_RETURN(chain_, lineage_.Path(*version, report_.target_version));
+    if (!lineage_.FindVersion(base_digest_, report_.target_version)) return NoVersion();
+    Result<Way> way = lineage_.FindWay(base_digest_, report_.target_version);
+    if (!way.ok()) return way.status().WithContext("checkpoint '" + options_.checkpoint + "'");
+    report_.base_version = way->from;
+    chain_ = std::move(way->manifests);
     for (const Manifest& manifest : chain_) {
       report_.path.push_back(manifest.identity.target_version);
     }
     return {};
   }
+  // The checkpoint is none of the versions up to the target.
+  Status NoVersion() const {
+    const std::string target = std::to_string(report_.target_version);
+    if (const auto later = lineage_.FindVersion(base_digest_, UINT64_MAX)) {
+      return VersionMismatch("checkpoint '" + options_.checkpoint + "' is at version " +
+                             std::to_string(*later) + " of lineage '" + report_.lineage +
+                             "', after version " + target +
+                             ": Segue only goes forward; rebuild from a full copy of version " +
+                             target + " or of an earlier one (apply with --output)");
+    }
+    return VersionMismatch("checkpoint '" + options_.checkpoint + "' has digest " +
+                           base_digest_.ToHex() + ", which is no version up to " + target +
+                           " of lineage '" + report_.lineage + "'" + Expectation());
+  }
+
 
   std::string Expectation() const {
     if (!state_ || state_->lineage != report_.lineage) return "";

@@ -177,19 +177,6 @@ Result<Json> InspectFile(const std::string& path, const std::string& plan_path) 
   return InspectJson(file.bytes(), path);
 }
 
-// The folders of a store that hold a lineage.
-std::vector<std::string> FindLineages(const std::string& path) {
-  std::vector<std::string> lineages;
-  const auto names = ListDirectory(path);
-  if (!names.ok()) return lineages;
-  for (const std::string& name : names.value()) {
-    if (CheckLineageName(name).ok() && FileExists(JoinPath(JoinPath(path, name), "lineage.json"))) {
-      lineages.push_back(name);
-    }
-  }
-  return lineages;
-}
-
 }  // namespace
 
 Result<std::string> Inspect(const std::string& path, const std::string& plan) {

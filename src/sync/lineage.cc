@@ -4,10 +4,30 @@
 #include "sync/lineage.h"
 
 #include <algorithm>
+#include <functional>
+#include <set>
+#include <utility>
 
+#include "base/file.h"
 #include "base/limits.h"
 
 namespace segue {
+namespace {
+
+constexpr std::size_t kLineagesShownMax = 20;
+
+// "; it has 'a', 'b'". Of a dir store alone: a store does not list folders.
+std::string KnownLineages(const std::string& url) {
+  const auto lineages = FindLineages(url.starts_with("dir:") ? url.substr(4) : url);
+  if (lineages.empty()) return "; it has none";
+  std::string text = "; it has ";
+  for (std::size_t i = 0; i < lineages.size() && i < kLineagesShownMax; ++i) {
+    text += (i == 0 ? "'" : ", '") + lineages[i] + "'";
+  }
+  return text + (lineages.size() > kLineagesShownMax ? " and more" : "");
+}
+
+}  // namespace
 
 Result<Manifest> ReadManifest(Store& store, const LineageRecord& lineage, std::uint64_t version) {
   const std::string name = object_name::Version(lineage.lineage, version);
@@ -26,13 +46,27 @@ Result<Manifest> ReadManifest(Store& store, const LineageRecord& lineage, std::u
   return manifest;
 }
 
+std::vector<std::string> FindLineages(const std::string& folder) {
+  std::vector<std::string> lineages;
+  const auto names = ListDirectory(folder);
+  if (!names.ok()) return lineages;
+  for (const std::string& name : names.value()) {
+    const bool may_be = CheckLineageName(name).ok();
+    if (may_be && FileExists(JoinPath(JoinPath(folder, name), "lineage.json"))) {
+      lineages.push_back(name);
+    }
+  }
+  return lineages;
+}
+
 Result<Lineage> Lineage::Open(Store& store, const std::string& name) {
   SEGUE_RETURN_IF_ERROR(CheckLineageName(name));
   Lineage lineage;
   // Listed first: an absent name costs the store's full patience (case G1), a listing does not.
   SEGUE_ASSIGN_OR_RETURN(const auto names, store.List(name));
   if (std::find(names.begin(), names.end(), "lineage.json") == names.end()) {
-    return NotFound("store '" + store.url() + "' has no lineage '" + name + "'");
+    return NotFound("store '" + store.url() + "' has no lineage '" + name + "'" +
+                    KnownLineages(store.url()));
   }
   const std::string object = object_name::Lineage(name);
   SEGUE_ASSIGN_OR_RETURN(const ByteVector json, store.Get(object, limits::kManifestSizeMax));
@@ -81,18 +115,39 @@ std::optional<VersionFacts> Lineage::Version(std::uint64_t version) const {
   return std::nullopt;
 }
 
-std::optional<std::uint64_t> Lineage::FindVersion(const Digest& digest,
-                                                  std::uint64_t version_max) const {
-  std::optional<std::uint64_t> best;
+std::vector<std::uint64_t> Lineage::FindVersions(const Digest& digest,
+                                                 std::uint64_t version_max) const {
+  std::set<std::uint64_t, std::greater<>> versions;
   const auto offer = [&](std::uint64_t version, const Digest& candidate) {
-    if (candidate == digest && version <= version_max && (!best || version > *best)) best = version;
+    if (candidate == digest && version <= version_max) versions.insert(version);
   };
   offer(record_.origin_version, record_.origin_digest);
   for (const auto& [version, manifest] : manifests_) {
     offer(version, manifest.identity.target_digest);
     offer(manifest.identity.base_version, manifest.identity.base_digest);
   }
-  return best;
+  return {versions.begin(), versions.end()};
+}
+
+std::optional<std::uint64_t> Lineage::FindVersion(const Digest& digest,
+                                                  std::uint64_t version_max) const {
+  const auto versions = FindVersions(digest, version_max);
+  return versions.empty() ? std::nullopt : std::optional(versions.front());
+}
+
+Result<Way> Lineage::FindWay(const Digest& digest, std::uint64_t to) const {
+  const auto versions = FindVersions(digest, to);
+  if (versions.empty()) {
+    return VersionMismatch("digest " + digest.ToHex() + " is no version up to " +
+                           std::to_string(to) + " of lineage '" + record_.lineage + "'");
+  }
+  Status failure;
+  for (const std::uint64_t from : versions) {
+    Result<std::vector<Manifest>> path = Path(from, to);
+    if (path.ok()) return Way{from, std::move(path).value()};
+    if (failure.ok()) failure = path.status();
+  }
+  return failure;
 }
 
 Result<std::vector<Manifest>> Lineage::Path(std::uint64_t from, std::uint64_t to) const {
@@ -113,10 +168,12 @@ Result<std::vector<Manifest>> Lineage::Path(std::uint64_t from, std::uint64_t to
     }
     path.push_back(found->second);
     if (identity.base_version < from) {
-      return NotFound("no way leads from version " + std::to_string(from) + " to " +
-                      std::to_string(to) + " of lineage '" + record_.lineage + "': version " +
-                      std::to_string(version) + " starts from " +
-                      std::to_string(identity.base_version));
+      const std::string base = std::to_string(identity.base_version);
+      return VersionMismatch(
+          "no way leads from version " + std::to_string(from) + " to " + std::to_string(to) +
+          " of lineage '" + record_.lineage + "': version " + std::to_string(version) +
+          " starts from " + base + "; rebuild from a full copy of version " + base +
+          " (apply with --output)");
     }
     version = identity.base_version;
   }

@@ -24,6 +24,15 @@ struct VersionFacts {
   Sha256 layout;
 };
 
+// Manifests that lead from one version to another, in order; none when they are the same.
+struct Way {
+  std::uint64_t from = 0;
+  std::vector<Manifest> manifests;
+};
+
+// Names of the lineages in a folder that is a dir store's.
+std::vector<std::string> FindLineages(const std::string& folder);
+
 class Lineage {
  public:
   // NotFound where the store has no such lineage. Reads every manifest that is listed; one that
@@ -40,12 +49,19 @@ class Lineage {
   std::uint64_t newest() const;
   // What a version is, as its own manifest, a later one's base or the origin says.
   std::optional<VersionFacts> Version(std::uint64_t version) const;
-  // The newest version up to `version_max` whose digest this is.
+  // Every version up to `version_max` whose digest this is, newest first: a trainer that went back,
+  // or a step that changed nothing, gives the same weights several numbers.
+  std::vector<std::uint64_t> FindVersions(const Digest& digest, std::uint64_t version_max) const;
+  // The newest of them.
   std::optional<std::uint64_t> FindVersion(const Digest& digest, std::uint64_t version_max) const;
 
   // Manifests that lead from one version to another, in order; empty when they are the same.
-  // NotFound naming the version that is missing; Corruption where digests do not chain.
+  // NotFound naming the version that is missing; VersionMismatch where `to` does not come from
+  // `from`; Corruption where digests do not chain.
   Result<std::vector<Manifest>> Path(std::uint64_t from, std::uint64_t to) const;
+  // The way to `to` from weights of this digest: from whichever version has it and leads there
+  // (case D5). VersionMismatch where none does, or none up to `to` has the digest.
+  Result<Way> FindWay(const Digest& digest, std::uint64_t to) const;
 
   Result<Plan> ReadPlan(Store& store) const;
   Result<Layout> ReadLayout(Store& store, const Sha256& digest) const;

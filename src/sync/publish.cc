@@ -6,8 +6,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <memory>
-#include <thread>
+#include <utility>
 
 #include "base/limits.h"
 #include "checkpoint/checkpoint.h"
@@ -15,16 +16,19 @@
 #include "checkpoint/plan.h"
 #include "delta/encoder.h"
 #include "delta/profile.h"
-#include "store/store.h"
+#include "store/dir_store.h"
 #include "sync/lineage.h"
+#include "sync/owners.h"
 #include "sync/prune.h"
 #include "sync/stopwatch.h"
+#include "sync/version_choice.h"
 
 namespace segue {
 namespace {
 
-// How often owner 0 looks for the others' records.
-constexpr auto kOwnerPollInterval = std::chrono::milliseconds(50);
+// Temporaries of this age were left by a publisher that died: none waits so long between two
+// writes.
+constexpr std::chrono::hours kStaleAge{24};
 
 class Publication {
  public:
@@ -34,16 +38,12 @@ class Publication {
     SEGUE_RETURN_IF_ERROR(CheckOptions());
     Stopwatch watch;
     SEGUE_RETURN_IF_ERROR(OpenAll());
-    SEGUE_RETURN_IF_ERROR(ChooseVersion());
+    SEGUE_RETURN_IF_ERROR(Identify());
     report_.open_s = watch.Lap();
     SEGUE_RETURN_IF_ERROR(EncodePayload());
     report_.encode_s = watch.Lap();
     SEGUE_RETURN_IF_ERROR(options_.owner == 0 ? Commit() : HandIn());
-    if (report_.committed && options_.retain != 0) {
-      PruneReport pruned = PruneVersions(*store_, LineageIdentity(), options_.retain);
-      report_.pruned = std::move(pruned.pruned);
-      for (std::string& warning : pruned.warnings) report_.warnings.push_back(std::move(warning));
-    }
+    if (report_.committed) CleanUp();
     report_.commit_s = watch.Lap();
     return report_;
   }
@@ -64,12 +64,21 @@ class Publication {
     if (options_.owner_count == 0 || options_.owner_count > limits::kOwnerCountMax ||
         options_.owner >= options_.owner_count) {
       return InvalidArgument("owner " + std::to_string(options_.owner) + " of " +
-                             std::to_string(options_.owner_count) + " does not exist");
+                             std::to_string(options_.owner_count) +
+                             " does not exist: they are numbered from 0, and --owners says how "
+                             "many there are");
     }
     if (options_.owner_count > 1) {
-      if (!options_.version) return InvalidArgument("several owners need an explicit version");
+      if (!options_.version) {
+        return InvalidArgument("several owners need to agree on the version: name it (--version)");
+      }
+      if (options_.session.empty()) {
+        return InvalidArgument(
+            "several owners need a session: a name that they share, new for each attempt "
+            "(--session)");
+      }
       const Status session = CheckLineageName(options_.session);
-      if (!session.ok()) return session.WithContext("session of several owners");
+      if (!session.ok()) return session.WithContext("the session of several owners (--session)");
     }
     return {};
   }
@@ -82,55 +91,63 @@ class Publication {
                               checkpoint->warnings().end());
     }
     SEGUE_ASSIGN_OR_RETURN(store_, OpenStore(options_.store, /*create=*/true));
-    std::uint64_t chunk_size = options_.chunk_size;
-    Result<Lineage> lineage = Lineage::Open(*store_, options_.lineage);
-    if (lineage.ok()) {
-      lineage_ = std::move(lineage).value();
-      SEGUE_ASSIGN_OR_RETURN(const Plan known, lineage_->ReadPlan(*store_));
-      chunk_size = known.chunk_size();
-    } else if (lineage.status().code() != StatusCode::kNotFound) {
-      return lineage.status();
-    }
+    SEGUE_ASSIGN_OR_RETURN(const std::uint64_t chunk_size, OpenLineage());
     SEGUE_ASSIGN_OR_RETURN(plan_, Plan::FromCheckpoint(base_, chunk_size));
     SEGUE_ASSIGN_OR_RETURN(const Plan target_plan, Plan::FromCheckpoint(target_, chunk_size));
-    SEGUE_RETURN_IF_ERROR(ComparePlans(plan_, target_plan, "base", "target"));
+    SEGUE_RETURN_IF_ERROR(ComparePlans(plan_, target_plan, "base '" + options_.base + "'",
+                                       "target '" + options_.target + "'"));
     if (lineage_ && lineage_->record().plan != plan_.digest()) {
       SEGUE_ASSIGN_OR_RETURN(const Plan known, lineage_->ReadPlan(*store_));
-      SEGUE_RETURN_IF_ERROR(
-          ComparePlans(known, plan_, "lineage '" + options_.lineage + "'", "base"));
+      SEGUE_RETURN_IF_ERROR(ComparePlans(known, plan_, "lineage '" + options_.lineage + "'",
+                                         "base '" + options_.base + "'"));
       return Internal("plans agree but their digests do not");
     }
     return {};
   }
 
-  // The target's number; the base's follows from its digest after the encode.
-  Status ChooseVersion() {
+  // Opens the lineage where there is one; gives the chunk size to use.
+  Result<std::uint64_t> OpenLineage() {
+    const std::uint64_t wanted = options_.chunk_size.value_or(limits::kChunkSizeDefault);
+    Result<Lineage> lineage = Lineage::Open(*store_, options_.lineage);
+    if (lineage.status().code() == StatusCode::kNotFound) return wanted;
+    if (!lineage.ok()) return lineage.status();
+    lineage_ = std::move(lineage).value();
+    SEGUE_ASSIGN_OR_RETURN(const Plan known, lineage_->ReadPlan(*store_));
+    if (options_.chunk_size && wanted != known.chunk_size()) {
+      report_.warnings.push_back("lineage '" + options_.lineage + "' has chunks of " +
+                                 std::to_string(known.chunk_size()) + " bytes for good; " +
+                                 std::to_string(wanted) + " were asked for");
+    }
+    return known.chunk_size();
+  }
+
+  const Lineage* lineage() const { return lineage_ ? &*lineage_ : nullptr; }
+
+  // All of the version's identity that does not depend on the weights. The numbers are what the
+  // owners' records need; the true ones follow from the digests.
+  Status Identify() {
+    SEGUE_RETURN_IF_ERROR(CheckWantedVersion(lineage(), options_));
     const std::uint64_t newest = lineage_ ? lineage_->newest() : 0;
     identity_.lineage = options_.lineage;
     identity_.target_version = options_.version.value_or(newest + 1);
-    if (identity_.target_version > limits::kVersionMax) {
-      return ResourceExhausted("lineage '" + options_.lineage +
-                               "' has used up its version numbers");
-    }
-    const bool exists = lineage_ && lineage_->manifests().contains(identity_.target_version);
-    if (identity_.target_version <= newest && !exists) {
-      return InvalidArgument("version " + std::to_string(identity_.target_version) +
-                             " of lineage '" + options_.lineage +
-                             "' would come before the newest, " + std::to_string(newest) +
-                             "; version numbers only grow");
-    }
-    identity_.base_version = newest;
+    identity_.base_version = std::min(newest, identity_.target_version - 1);
     identity_.plan = plan_.digest();
     base_layout_ = Layout::FromCheckpoint(base_);
     target_layout_ = Layout::FromCheckpoint(target_);
     identity_.base_layout = base_layout_.digest();
     identity_.target_layout = target_layout_.digest();
     identity_.profile = options_.profile;
+    if (identity_.base_layout != identity_.target_layout) {
+      report_.warnings.push_back(
+          "target '" + options_.target + "' is laid out differently from base '" + options_.base +
+          "' (shards, header or index): checkpoints cannot take this version in place, they need "
+          "apply --output");
+    }
     return {};
   }
 
   Status EncodePayload() {
-    SEGUE_ASSIGN_OR_RETURN(const std::unique_ptr<StoreWriter> writer, store_->StartWrite());
+    SEGUE_ASSIGN_OR_RETURN(writer_, store_->StartWrite());
     EncodeOptions encode;
     encode.profile = profile_;
     encode.owner = options_.owner;
@@ -143,47 +160,32 @@ class Publication {
     }
     SEGUE_ASSIGN_OR_RETURN(const EncodeReport encoded,
                            EncodeDelta(plan_, ViewOf(base_), ViewOf(target_), encode,
-                                       [&](ByteSpan bytes) { return writer->Append(bytes); }));
+                                       [&](ByteSpan bytes) { return writer_->Append(bytes); }));
     payload_.owner = options_.owner;
     payload_.size = encoded.payload.size;
     payload_.sha256 = encoded.payload.sha256;
     payload_.rows = encoded.payload.row_count;
-    payload_.object = object_name::Payload(options_.lineage, identity_.target_version,
-                                           options_.owner, options_.owner_count, payload_.sha256);
     identity_.base_digest = encoded.base_digest;
     identity_.target_digest = encoded.target_digest;
     identity_.changed_chunks = encoded.payload.row_count;
     identity_.changed_elements = encoded.payload.changed_elements;
+    return {};
+  }
+
+  // Gives the payload its name, or discards it where the version turned out to be there already.
+  Status CommitPayload() {
+    payload_.object = object_name::Payload(options_.lineage, identity_.target_version,
+                                           options_.owner, options_.owner_count, payload_.sha256);
     // A leftover of the same name has the same content: the name carries its hash.
-    SEGUE_ASSIGN_OR_RETURN(const PutOutcome outcome, writer->Commit(payload_.object));
+    SEGUE_ASSIGN_OR_RETURN(const PutOutcome outcome, writer_->Commit(payload_.object));
+    writer_.reset();
     if (outcome == PutOutcome::kCreated) report_.published_bytes += payload_.size;
     return {};
   }
 
-  std::string OwnerFolder() const {
-    return object_name::OwnerFolder(options_.lineage, identity_.target_version, options_.session);
-  }
-
-  // Owners other than 0: leave a record for owner 0.
   Status HandIn() {
-    OwnerRecord record;
-    record.identity = identity_;
-    record.owner_count = options_.owner_count;
-    record.payload = payload_;
-    const std::string name =
-        object_name::Owner(options_.lineage, identity_.target_version, options_.session,
-                           options_.owner, options_.owner_count);
-    SEGUE_ASSIGN_OR_RETURN(const PutOutcome outcome,
-                           store_->PutIfAbsent(name, AsBytes(record.ToJson())));
-    if (outcome == PutOutcome::kAlreadyThere) {
-      SEGUE_ASSIGN_OR_RETURN(const ByteVector json, store_->Get(name, limits::kManifestSizeMax));
-      SEGUE_ASSIGN_OR_RETURN(const OwnerRecord found, OwnerRecord::Parse(json, name));
-      if (!(found == record)) {
-        return InvalidArgument("owner record '" + name +
-                               "' exists with other content; "
-                               "use a new session name");
-      }
-    }
+    SEGUE_RETURN_IF_ERROR(CommitPayload());
+    SEGUE_RETURN_IF_ERROR(OwnerExchange(*store_, options_).HandIn(identity_, payload_));
     FillReport(payload_.size);
     return {};
   }
@@ -192,110 +194,30 @@ class Publication {
     Manifest manifest;
     manifest.model_bytes = plan_.model_size();
     manifest.payloads.push_back(payload_);
-    SEGUE_RETURN_IF_ERROR(CollectOwners(manifest));
-    SEGUE_RETURN_IF_ERROR(FindBase());
-    SEGUE_RETURN_IF_ERROR(PutPlanAndLayouts());
-    SEGUE_RETURN_IF_ERROR(PutLineage());
-    manifest.identity = identity_;
-    SEGUE_RETURN_IF_ERROR(PutManifest(manifest));
+    OwnerExchange owners(*store_, options_);
+    SEGUE_RETURN_IF_ERROR(owners.Collect(identity_, manifest.payloads));
+    SEGUE_ASSIGN_OR_RETURN(VersionChoice choice, ChooseVersion(lineage(), options_, identity_));
+    identity_.base_version = choice.base;
+    identity_.target_version = choice.target;
+    if (!choice.warning.empty()) report_.warnings.push_back(std::move(choice.warning));
+    report_.already_published = choice.already_published;
+    if (choice.already_published) {
+      writer_.reset();
+      manifest.payloads = lineage_->manifests().at(choice.target).payloads;
+    } else {
+      SEGUE_RETURN_IF_ERROR(CommitPayload());
+      manifest.payloads.front() = payload_;
+      SEGUE_RETURN_IF_ERROR(PutPlanAndLayouts());
+      SEGUE_RETURN_IF_ERROR(PutLineage());
+      manifest.identity = identity_;
+      SEGUE_RETURN_IF_ERROR(PutManifest(manifest));
+    }
     std::uint64_t payload_bytes = 0;
     for (const PayloadEntry& entry : manifest.payloads) payload_bytes += entry.size;
     FillReport(payload_bytes);
     report_.committed = true;
-    RemoveOwnerRecords();
+    owners.RemoveRecords(report_.warnings);
     return {};
-  }
-
-  // Waits for owners 1 and up and adds what they have to the manifest (case G7).
-  Status CollectOwners(Manifest& manifest) {
-    const auto deadline = std::chrono::steady_clock::now() +
-                          std::chrono::duration<double>(options_.owner_timeout_seconds);
-    for (std::uint32_t owner = 1; owner < options_.owner_count; ++owner) {
-      const std::string name = object_name::Owner(options_.lineage, identity_.target_version,
-                                                  options_.session, owner, options_.owner_count);
-      const std::string file = name.substr(OwnerFolder().size() + 1);
-      for (;;) {
-        SEGUE_ASSIGN_OR_RETURN(const auto names, store_->List(OwnerFolder()));
-        if (std::find(names.begin(), names.end(), file) != names.end()) break;
-        if (std::chrono::steady_clock::now() >= deadline) {
-          return Unavailable("owner " + std::to_string(owner) + " of " +
-                             std::to_string(options_.owner_count) + " has not handed in version " +
-                             std::to_string(identity_.target_version) + " within " +
-                             std::to_string(static_cast<long>(options_.owner_timeout_seconds)) +
-                             " s; no version was published");
-        }
-        std::this_thread::sleep_for(kOwnerPollInterval);
-      }
-      SEGUE_ASSIGN_OR_RETURN(const ByteVector json, store_->Get(name, limits::kManifestSizeMax));
-      SEGUE_ASSIGN_OR_RETURN(const OwnerRecord record, OwnerRecord::Parse(json, name));
-      SEGUE_RETURN_IF_ERROR(AddOwner(record, owner, name, manifest));
-    }
-    return {};
-  }
-
-  Status AddOwner(const OwnerRecord& record, std::uint32_t owner, const std::string& name,
-                  Manifest& manifest) {
-    const DeltaIdentity& other = record.identity;
-    if (other.lineage != identity_.lineage || other.target_version != identity_.target_version ||
-        other.plan != identity_.plan || other.base_layout != identity_.base_layout ||
-        other.target_layout != identity_.target_layout ||
-        record.owner_count != options_.owner_count || record.payload.owner != owner) {
-      return InvalidArgument("owner record '" + name +
-                             "' is of another base, target, plan or number of owners");
-    }
-    identity_.base_digest += other.base_digest;
-    identity_.target_digest += other.target_digest;
-    identity_.changed_chunks += other.changed_chunks;
-    identity_.changed_elements += other.changed_elements;
-    manifest.payloads.push_back(record.payload);
-    return {};
-  }
-
-  // The base must be the origin or a published version (case D2): the digest decides.
-  Status FindBase() {
-    if (!lineage_) {
-      identity_.base_version = 0;
-    } else if (const auto version =
-                   lineage_->FindVersion(identity_.base_digest, identity_.target_version - 1)) {
-      identity_.base_version = *version;
-    } else {
-      return VersionMismatch("base '" + options_.base + "' has digest " +
-                             identity_.base_digest.ToHex() + ", which is no version of lineage '" +
-                             options_.lineage + "'; its newest version " +
-                             std::to_string(lineage_->newest()) + " has " +
-                             lineage_->Version(lineage_->newest())->digest.ToHex());
-    }
-    if (identity_.base_version < identity_.target_version) {
-      if (lineage_) ConsiderBranch();
-      return {};
-    }
-    return InvalidArgument("version " + std::to_string(identity_.target_version) +
-                           " does not come after its base, version " +
-                           std::to_string(identity_.base_version));
-  }
-
-  // A base that is not the newest version (case D5): either the newest step is published once more,
-  // which keeps its number, or the trainer went back, which those who follow must hear of.
-  void ConsiderBranch() {
-    const std::uint64_t newest = lineage_->newest();
-    if (identity_.base_version >= newest) return;
-    const auto found = lineage_->manifests().find(newest);
-    if (!options_.version && found != lineage_->manifests().end()) {
-      const DeltaIdentity& last = found->second.identity;
-      if (last.base_digest == identity_.base_digest &&
-          last.target_digest == identity_.target_digest &&
-          last.target_layout == identity_.target_layout) {
-        identity_.base_version = last.base_version;
-        identity_.target_version = newest;
-        return;
-      }
-    }
-    if (identity_.target_version <= newest) return;
-    report_.warnings.push_back(
-        "version " + std::to_string(identity_.target_version) + " starts from version " +
-        std::to_string(identity_.base_version) + ", not from the newest, " +
-        std::to_string(newest) + ": whoever holds a version after " +
-        std::to_string(identity_.base_version) + " cannot follow and must be rebuilt");
   }
 
   Status PutObject(const std::string& name, ByteSpan bytes) {
@@ -352,18 +274,9 @@ class Publication {
     }
     SEGUE_ASSIGN_OR_RETURN(const Manifest found,
                            ReadManifest(*store_, LineageIdentity(), identity_.target_version));
-    if (found.identity.base_version == identity_.base_version &&
-        found.identity.base_digest == identity_.base_digest &&
-        found.identity.target_digest == identity_.target_digest &&
-        found.identity.target_layout == identity_.target_layout) {
-      report_.already_published = true;
-      return {};
-    }
-    return InvalidArgument("version " + std::to_string(identity_.target_version) + " of lineage '" +
-                           options_.lineage + "' exists with other content (digest " +
-                           found.identity.target_digest.ToHex() + ", this one has " +
-                           identity_.target_digest.ToHex() +
-                           "); use the next number or a new lineage");
+    if (!IsSameStep(found.identity, identity_)) return VersionIsTaken(found.identity, identity_);
+    report_.already_published = true;
+    return {};
   }
 
   void FillReport(std::uint64_t payload_bytes) {
@@ -378,13 +291,17 @@ class Publication {
     report_.changed_elements = identity_.changed_elements;
   }
 
-  void RemoveOwnerRecords() {
-    for (std::uint32_t owner = 1; owner < options_.owner_count; ++owner) {
-      const Status status =
-          store_->Delete(object_name::Owner(options_.lineage, identity_.target_version,
-                                            options_.session, owner, options_.owner_count));
-      if (!status.ok()) report_.warnings.push_back("owner record stays: " + status.message());
+  // What the version does not depend on: a failure here is a warning.
+  void CleanUp() {
+    std::vector<std::string>& warnings = report_.warnings;
+    if (options_.retain != 0) {
+      PruneReport pruned = PruneVersions(*store_, LineageIdentity(), options_.retain);
+      report_.pruned = std::move(pruned.pruned);
+      std::move(pruned.warnings.begin(), pruned.warnings.end(), std::back_inserter(warnings));
     }
+    auto* const folder = dynamic_cast<DirStore*>(store_.get());
+    const Status status = folder == nullptr ? Status() : folder->RemoveStaleTemporaries(kStaleAge);
+    if (!status.ok()) warnings.push_back("old temporaries stay: " + status.message());
   }
 
   const PublishOptions& options_;
@@ -398,6 +315,7 @@ class Publication {
   Layout target_layout_;
   DeltaIdentity identity_;
   PayloadEntry payload_;
+  std::unique_ptr<StoreWriter> writer_;  // The payload until it has a name.
   PublishReport report_;
 };
 

@@ -146,21 +146,25 @@ TEST_F(PublishApplyTest, NewestStepPublishedAgain) {
   EXPECT_EQ(Advance(3).target_version, 3u);
 }
 
-// case D5: a trainer that went back publishes under the next number, and is told what that means.
+// case D5: a trainer that went back says so, publishes under the next number, and is told what that
+// means.
 TEST_F(PublishApplyTest, TrainerWentBack) {
   Advance(1);
   Advance(2);
   const std::string ahead = Engine(2);
   const std::string behind = Engine(1);
   trainer_.Step(9);
-  const auto branch = Publish(PublishOf(store_, trainer_.Directory(1), trainer_.Directory(3)));
+  PublishOptions options = PublishOf(store_, trainer_.Directory(1), trainer_.Directory(3));
+  EXPECT_EQ(Publish(options).status().code(), StatusCode::kInvalidArgument);
+  options.allow_branch = true;
+  const auto branch = Publish(options);
   ASSERT_TRUE(branch.ok()) << branch.status().ToString();
   EXPECT_EQ(branch.value().target_version, 3u);
   EXPECT_EQ(branch.value().base_version, 1u);
   ASSERT_EQ(branch.value().warnings.size(), 1u);
   EXPECT_NE(branch.value().warnings[0].find("not from the newest, 2"), std::string::npos);
   const auto refused = Apply(ApplyOf(store_, ahead));
-  EXPECT_EQ(refused.status().code(), StatusCode::kNotFound) << refused.status().ToString();
+  EXPECT_EQ(refused.status().code(), StatusCode::kVersionMismatch) << refused.status().ToString();
   EXPECT_TRUE(SameFiles(trainer_.Directory(2), ahead));
   ASSERT_TRUE(Apply(ApplyOf(store_, behind)).ok());
   EXPECT_TRUE(SameFiles(trainer_.Directory(3), behind));

@@ -90,6 +90,27 @@ def test_version_published_twice(segue, tmp_path):  # case D5
     assert tree_of(store / "default" / "versions") == before
 
 
+def test_published_again_and_forked(segue, tmp_path):  # case D5
+    store = tmp_path / "store"
+    for base, target in ((V0, V1), (V1, V2)):
+        segue(*publish(store, base, target))
+    before = tree_of(store)
+    again = segue(*publish(store, V0, V1))  # Not the newest.
+    assert again["already_published"] and again["target_version"] == 1
+    message = segue.fails("invalid_argument", *publish(store, V1, V3))
+    assert "is version 1" in message and "newest is 2" in message and "--branch" in message
+    assert tree_of(store) == before
+    done = segue.run(*publish(store, V1, V3, "--branch"))
+    assert done.returncode == 0 and "warning" in done.stderr and "rebuilt" in done.stderr
+    cut_off = copy_of(V2, tmp_path / "cut-off")
+    message = segue.fails("version_mismatch", "apply", "--store", store, "--checkpoint", cut_off)
+    assert "no way" in message and "--output" in message
+    assert tree_of(cut_off) == tree_of(V2)
+    message = segue.fails("version_mismatch", "apply", "--store", store, "--checkpoint", cut_off,
+                          "--to", 1)
+    assert "only goes forward" in message
+
+
 def test_base_that_is_no_version(segue, tmp_path):
     store = tmp_path / "store"
     segue(*publish(store, V0, V1))

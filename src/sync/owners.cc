@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Owners. Owner 0 looks for names rather than waiting on a lock: a store has no other way.
+#include "sync/owners.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "base/limits.h"
+
+namespace segue {
+namespace {
+
+// How often owner 0 looks for the others' records.
+constexpr auto kOwnerPollInterval = std::chrono::milliseconds(50);
+
+}  // namespace
+
+std::string OwnerExchange::Folder() const {
+  return object_name::OwnerFolder(options_.lineage, *options_.version, options_.session);
+}
+
+std::string OwnerExchange::RecordName(std::uint32_t owner) const {
+  return object_name::Owner(options_.lineage, *options_.version, options_.session, owner,
+                            options_.owner_count);
+}
+
+Status OwnerExchange::HandIn(const DeltaIdentity& identity, const PayloadEntry& payload) {
+  OwnerRecord record;
+  record.identity = identity;
+  record.owner_count = options_.owner_count;
+  record.payload = payload;
+  const std::string name = RecordName(options_.owner);
+  SEGUE_ASSIGN_OR_RETURN(const PutOutcome outcome,
+                         store_.PutIfAbsent(name, AsBytes(record.ToJson())));
+  if (outcome == PutOutcome::kCreated) return {};
+  SEGUE_ASSIGN_OR_RETURN(const ByteVector json, store_.Get(name, limits::kManifestSizeMax));
+  SEGUE_ASSIGN_OR_RETURN(const OwnerRecord found, OwnerRecord::Parse(json, name));
+  if (found == record) return {};
+  return InvalidArgument("owner record '" + name +
+                         "' exists with other content; use a new name with --session");
+}
+
+Status OwnerExchange::WaitFor(std::uint32_t owner, Deadline deadline) {
+  const std::string file = RecordName(owner).substr(Folder().size() + 1);
+  for (;;) {
+    SEGUE_ASSIGN_OR_RETURN(const auto names, store_.List(Folder()));
+    if (std::find(names.begin(), names.end(), file) != names.end()) return {};
+    if (std::chrono::steady_clock::now() >= deadline) break;
+    std::this_thread::sleep_for(kOwnerPollInterval);
+  }
+  return Unavailable("owner " + std::to_string(owner) + " of " +
+                     std::to_string(options_.owner_count) + " has not handed in version " +
+                     std::to_string(*options_.version) + " within " +
+                     std::to_string(static_cast<long>(options_.owner_timeout_seconds)) +
+                     " s; no version was published");
+}
+
+Status OwnerExchange::Collect(DeltaIdentity& identity, std::vector<PayloadEntry>& payloads) {
+  // One for all of them together.
+  const Deadline deadline = std::chrono::steady_clock::now() +
+                            std::chrono::duration_cast<Deadline::duration>(
+                                std::chrono::duration<double>(options_.owner_timeout_seconds));
+  for (std::uint32_t owner = 1; owner < options_.owner_count; ++owner) {
+    SEGUE_RETURN_IF_ERROR(WaitFor(owner, deadline));
+    const std::string name = RecordName(owner);
+    SEGUE_ASSIGN_OR_RETURN(const ByteVector json, store_.Get(name, limits::kManifestSizeMax));
+    SEGUE_ASSIGN_OR_RETURN(const OwnerRecord record, OwnerRecord::Parse(json, name));
+    SEGUE_RETURN_IF_ERROR(Add(record, owner, identity, payloads));
+  }
+  return {};
+}
+
+Status OwnerExchange::Add(const OwnerRecord& record, std::uint32_t owner, DeltaIdentity& identity,
+                          std::vector<PayloadEntry>& payloads) const {
+  const DeltaIdentity& other = record.identity;
+  if (other.lineage != identity.lineage || other.target_version != identity.target_version ||
+      other.plan != identity.plan || other.base_layout != identity.base_layout ||
+      other.target_layout != identity.target_layout || record.owner_count != options_.owner_count ||
+      record.payload.owner != owner) {
+    return InvalidArgument("owner record '" + RecordName(owner) +
+                           "' is of another base, target, plan or number of owners");
+  }
+  identity.base_digest += other.base_digest;
+  identity.target_digest += other.target_digest;
+  identity.changed_chunks += other.changed_chunks;
+  identity.changed_elements += other.changed_elements;
+  payloads.push_back(record.payload);
+  return {};
+}
+
+void OwnerExchange::RemoveRecords(std::vector<std::string>& warnings) {
+  for (std::uint32_t owner = 1; owner < options_.owner_count; ++owner) {
+    const Status status = store_.Delete(RecordName(owner));
+    if (!status.ok()) warnings.push_back("owner record stays: " + status.message());
+  }
+}
+
+}  // namespace segue

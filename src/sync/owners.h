@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Owners: how several owners (trainer ranks) of one version hand in what each of them has, and how
+// owner 0 gathers it (case G7; docs/format.md, section 8).
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "delta/manifest.h"
+#include "segue/publish.h"
+#include "segue/status.h"
+#include "store/store.h"
+
+namespace segue {
+
+// Without several owners there is nobody to wait for: every call succeeds at once.
+class OwnerExchange {
+ public:
+  // Both outlive it. Several owners have a version and a session in `options`.
+  OwnerExchange(Store& store, const PublishOptions& options) : store_(store), options_(options) {}
+
+  // Owners other than 0: leaves a record for owner 0.
+  Status HandIn(const DeltaIdentity& identity, const PayloadEntry& payload);
+  // Owner 0: waits for the others; adds their digests and counts to `identity`, and their payloads.
+  Status Collect(DeltaIdentity& identity, std::vector<PayloadEntry>& payloads);
+  // Owner 0, at the end. What stays becomes a warning.
+  void RemoveRecords(std::vector<std::string>& warnings);
+
+ private:
+  using Deadline = std::chrono::steady_clock::time_point;
+  std::string Folder() const;
+  std::string RecordName(std::uint32_t owner) const;
+  Status WaitFor(std::uint32_t owner, Deadline deadline);
+  Status Add(const OwnerRecord& record, std::uint32_t owner, DeltaIdentity& identity,
+             std::vector<PayloadEntry>& payloads) const;
+
+  Store& store_;
+  const PublishOptions& options_;
+};
+
+}  // namespace segue
