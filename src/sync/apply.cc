@@ -4,6 +4,7 @@
 // comes before the journal begins; after it there is only forward.
 #include "segue/apply.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -31,9 +32,7 @@ class Application {
   Result<ApplyReport> Run() {
     std::optional<CheckpointLock> lock;
     if (options_.output.empty()) {
-      if (!FileExists(options_.checkpoint)) {
-        return NotFound("there is no checkpoint '" + options_.checkpoint + "'");
-      }
+      SEGUE_RETURN_IF_ERROR(CheckCheckpointDirectory(options_.checkpoint));
       SEGUE_ASSIGN_OR_RETURN(lock, CheckpointLock::Acquire(options_.checkpoint));
       SEGUE_ASSIGN_OR_RETURN(const ResolveReport resolved,
                              ResolveLocked(options_.checkpoint, options_.threads));
@@ -97,6 +96,7 @@ class Application {
     }
     return {};
   }
+
   // The checkpoint is none of the versions up to the target.
   Status NoVersion() const {
     const std::string target = std::to_string(report_.target_version);
@@ -111,7 +111,6 @@ class Application {
                            base_digest_.ToHex() + ", which is no version up to " + target +
                            " of lineage '" + report_.lineage + "'" + Expectation());
   }
-
 
   std::string Expectation() const {
     if (!state_ || state_->lineage != report_.lineage) return "";
@@ -142,9 +141,18 @@ class Application {
     return {};
   }
 
+  // The trainer's layout is the target's all the way from where the checkpoint stands.
+  bool LayoutStays() const {
+    if (!chain_.empty()) return target_.layout == chain_.front().identity.base_layout;
+    const auto versions = lineage_.FindVersions(base_digest_, report_.target_version);
+    return std::all_of(versions.begin(), versions.end(), [&](std::uint64_t version) {
+      return lineage_.Version(version)->layout == target_.layout;
+    });
+  }
+
   // The files must be laid out as the target's, or the trainer's layout must not have changed.
   Status CheckLayout() {
-    if (target_.layout == chain_.front().identity.base_layout) return {};
+    if (LayoutStays()) return {};
     if (target_.layout == Layout::FromCheckpoint(base_).digest()) return {};
     return InvalidArgument("version " + std::to_string(report_.target_version) +
                            " lays its files out differently (shards, header or index); "
@@ -152,8 +160,8 @@ class Application {
   }
 
   Status ApplyInPlace() {
-    if (chain_.empty()) return WriteState(options_.checkpoint, TargetState());
     SEGUE_RETURN_IF_ERROR(CheckLayout());
+    if (chain_.empty()) return WriteState(options_.checkpoint, TargetState());
     Journal journal(options_.checkpoint);
     SEGUE_RETURN_IF_ERROR(journal.Prepare());
     const Status prepared = PrepareInPlace(journal);
@@ -230,7 +238,10 @@ class Application {
     SEGUE_RETURN_IF_ERROR(MakeDirectories(work_folder));
     if (!chain_.empty()) SEGUE_RETURN_IF_ERROR(Fetch(work_folder));
     Tell("copy");
+    // A file is the checkpoint by itself: what lies beside it may belong to others.
+    const bool is_directory = options_.checkpoint == base_.directory();
     SEGUE_RETURN_IF_ERROR(output.CopyBase(base_, layout, plan_));
+    if (is_directory) SEGUE_RETURN_IF_ERROR(output.CopyOtherFiles(base_, report_.warnings));
     SEGUE_ASSIGN_OR_RETURN(live_, output.Open());
     SEGUE_RETURN_IF_ERROR(Preflight());
     Stopwatch watch;

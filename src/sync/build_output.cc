@@ -58,6 +58,14 @@ bool IsOtherFile(const std::string& name) {
   return !name.starts_with('.') && !name.ends_with(".safetensors") && name != kIndexFileName;
 }
 
+// What Segue itself accounts for: shards, index and its own folder.
+bool IsOwnFile(const Checkpoint& base, const std::string& name) {
+  const auto shards = base.shards();
+  const auto is_shard = [&name](const Shard& shard) { return shard.name == name; };
+  return name == kIndexFileName || StateDirectory("") == name ||
+         std::any_of(shards.begin(), shards.end(), is_shard);
+}
+
 }  // namespace
 
 Result<OutputBuilder> OutputBuilder::Start(const std::string& output) {
@@ -129,14 +137,23 @@ Status OutputBuilder::WriteShard(const Checkpoint& base, const LayoutShard& shar
   return file.Close();
 }
 
-Status OutputBuilder::CopyOtherFiles(const Checkpoint& base) {
+Status OutputBuilder::CopyOtherFiles(const Checkpoint& base, std::vector<std::string>& warnings) {
   SEGUE_ASSIGN_OR_RETURN(const auto names, ListDirectory(base.directory()));
+  std::string left_out;
   for (const std::string& name : names) {
+    if (IsOwnFile(base, name)) continue;
     const std::string path = JoinPath(base.directory(), name);
     std::error_code error;
-    if (!IsOtherFile(name) || !std::filesystem::is_regular_file(path, error)) continue;
+    if (!IsOtherFile(name) || !std::filesystem::is_regular_file(path, error)) {
+      left_out += (left_out.empty() ? "'" : ", '") + name + "'";
+      continue;
+    }
     SEGUE_ASSIGN_OR_RETURN(const MappedFile source, MappedFile::Open(path));
     SEGUE_RETURN_IF_ERROR(WriteWhole(JoinPath(part_, name), source.bytes()));
+  }
+  if (!left_out.empty()) {
+    warnings.push_back("not copied to the output (subdirectories, hidden files, other weights): " +
+                       left_out);
   }
   return {};
 }
@@ -149,7 +166,6 @@ Status OutputBuilder::CopyBase(const Checkpoint& base, const Layout& layout, con
     SEGUE_RETURN_IF_ERROR(
         WriteWhole(JoinPath(part_, kIndexFileName), AsBytes(layout.index_json())));
   }
-  SEGUE_RETURN_IF_ERROR(CopyOtherFiles(base));
   SEGUE_ASSIGN_OR_RETURN(const Checkpoint written, Checkpoint::Open(part_));
   const std::size_t tensor_count = written.tensors().size();
   if (tensor_count == plan.tensors().size()) return {};

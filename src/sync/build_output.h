@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/layout.h"
@@ -28,9 +29,12 @@ class OutputBuilder {
 
   const std::string& directory() const { return part_; }
 
-  // Writes the shards as `layout` says with the base's tensor bytes, the index, and copies of the
-  // base directory's other regular files. InvalidArgument where layout and plan disagree.
+  // Writes the shards as `layout` says with the base's tensor bytes, and the index. Corruption where
+  // layout and plan disagree.
   Status CopyBase(const Checkpoint& base, const Layout& layout, const Plan& plan);
+  // Copies of the base directory's other files (configuration, tokenizer), or of what their links
+  // lead to. What is left out (subdirectories, hidden files, other weights) becomes a warning.
+  Status CopyOtherFiles(const Checkpoint& base, std::vector<std::string>& warnings);
   // The result opened for writing.
   Result<LiveFiles> Open();
   // Durable, then renamed: only the directory that was locked from the start.
@@ -39,7 +43,6 @@ class OutputBuilder {
  private:
   OutputBuilder() = default;
   Status WriteShard(const Checkpoint& base, const LayoutShard& shard, const Plan& plan);
-  Status CopyOtherFiles(const Checkpoint& base);
 
   std::string output_;
   std::string part_;

@@ -26,6 +26,9 @@ TEST_F(OutputBuilderTest, EqualsTheSource) {
   test::WriteFile(JoinPath(trainer_.Directory(0), "config.json"), std::string_view("{}"));
   OutputBuilder builder = OutputBuilder::Start(output_ + "/").value();
   ASSERT_TRUE(builder.CopyBase(base_, Layout::FromCheckpoint(base_), plan_).ok());
+  std::vector<std::string> warnings;
+  ASSERT_TRUE(builder.CopyOtherFiles(base_, warnings).ok());
+  EXPECT_TRUE(warnings.empty());
   ASSERT_TRUE(builder.Finish().ok());
   EXPECT_TRUE(test::SameFiles(trainer_.Directory(0), output_));
   EXPECT_EQ(OutputBuilder::Start(output_).status().code(), StatusCode::kInvalidArgument);

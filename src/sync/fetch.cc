@@ -21,9 +21,8 @@ Status FetchObject(Store& store, const PayloadEntry& entry, const std::string& p
   for (std::uint64_t offset = 0; offset < entry.size; offset += kFetchPieceSize) {
     if (stop.stop_requested()) return Unavailable("the fetch was aborted");
     const std::uint64_t size = std::min(kFetchPieceSize, entry.size - offset);
-    Result<ByteVector> piece = store.GetRange(entry.object, offset, size);
-    if (!piece.ok()) return piece.status().WithContext("payload '" + entry.object + "'");
-    SEGUE_RETURN_IF_ERROR(file.Append(*piece));
+    SEGUE_ASSIGN_OR_RETURN(const ByteVector piece, store.GetRange(entry.object, offset, size));
+    SEGUE_RETURN_IF_ERROR(file.Append(piece));
   }
   SEGUE_RETURN_IF_ERROR(file.Sync());
   return file.Close();
