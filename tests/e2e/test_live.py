@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`segue serve`: endpoints, following, readiness and security, on the recorded trace. What engines
+see is read from the shared memory by tools/live_segment.py, which follows the document alone."""
+
+import http.client
+import json
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+
+from e2e_support import version_directory
+from live_support import Serving, serving
+
+from live_segment import read_checkpoint
+
+NAME = f"e2e-{os.getpid()}"
+
+
+def live_is(receiver, version, name="bf16"):
+    return receiver.segment.tensors() == read_checkpoint(version_directory(name, version))
+
+
+@pytest.fixture
+def store(segue, tmp_path):
+    """A store with versions 1 and 2 of the bf16 trace."""
+    for version in (1, 2):
+        publish(segue, tmp_path / "store", version)
+    return tmp_path / "store"
+
+
+def publish(segue, store, version):
+    segue("publish", "--store", store, "--base", version_directory("bf16", version - 1),
+          "--target", version_directory("bf16", version))
+
+
+def at(store, version=0):
+    return ("--store", store, "--checkpoint", version_directory("bf16", version))
+
+
+def test_prepare_apply_resume(segue, store):
+    with serving(segue, NAME, *at(store)) as receiver:
+        assert receiver.ready["version"] == 2 and live_is(receiver, 2)
+        publish(segue, store, 3)
+        status, answer = receiver.post("/prepare_gpu_delta", session_id="a", target_version=3,
+                                       stream_id="default", base_version=2)
+        assert status == 200 and answer["success"]
+        deadline = time.monotonic() + 30
+        while state(receiver) == "PREPARING" and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert state(receiver) == "PREPARED" and live_is(receiver, 2)
+        assert receiver.post("/apply_gpu_delta", session_id="b")[0] == 409
+        assert receiver.post("/prepare_gpu_delta", session_id="b")[0] == 409
+        assert receiver.post("/apply_gpu_delta", session_id="a")[0] == 200
+        assert receiver.segment.gate_is_closed()
+        assert receiver.post("/abort_gpu_delta", session_id="a")[0] == 409
+        status, answer = receiver.post("/resume_gpu_delta", session_id="a")
+        assert status == 200 and not receiver.segment.gate_is_closed()
+        receipt = answer["participants"][0]
+        assert receipt["state"] == "RESUMED" and receipt["version"] == 3
+        assert receipt["stream_id"] == "default" and receipt["start_ticks"] > 0
+        timing = receipt["scheduler_timing"]
+        assert timing["pause_started_ns"] < timing["reader_fence_completed_ns"]
+        assert timing["reader_fence_completed_ns"] < timing["resumed_ns"]
+        assert live_is(receiver, 3)
+        assert receiver.request("/clear_gpu_delta_state", method="POST")[0] == 200
+        assert state(receiver) == "IDLE"
+
+
+def state(receiver):
+    return receiver.post("/get_gpu_delta_status")[1]["participants"][0]["state"]
+
+
+def test_one_shot_and_its_retry(segue, store):  # case E4
+    with serving(segue, NAME, *at(store)) as receiver:
+        publish(segue, store, 3)
+        path = "/some/where/default/versions/0000000003.json"
+        for _ in range(2):
+            status, answer = receiver.post("/update_weights_from_gpu_delta", manifest_path=path)
+            assert status == 200 and answer["participants"][0]["version"] == 3
+        assert live_is(receiver, 3)
+        status, answer = receiver.post("/update_weights_from_gpu_delta", target_version=9)
+        assert status == 409 and answer["code"] == "not_found"
+        status, answer = receiver.post("/update_weights_from_gpu_delta", target_version=2,
+                                       manifest_path=path)
+        assert status == 409 and answer["code"] == "invalid_argument"
+
+
+def test_follow_with_an_engine(segue, store):
+    with serving(segue, NAME, *at(store), "--follow", 10) as receiver:
+        engine = subprocess.Popen([segue.binary, "engine", "--name", NAME, "--until", "6", "--json"],
+                                  stdout=subprocess.PIPE, text=True)
+        for version in range(3, 7):
+            publish(segue, store, version)
+        report = json.loads(engine.communicate(timeout=60)[0])
+        assert engine.returncode == 0
+        seen = [entry["version"] for entry in report["versions"]]
+        assert seen == sorted(seen) and seen[-1] == 6
+        assert live_is(receiver, 6)
+
+
+def test_rebuild_to_an_older_version(segue, store):
+    with serving(segue, NAME, *at(store)) as receiver:
+        assert receiver.post("/rebuild", target_version=1)[0] == 200
+        assert receiver.version() == 1 and live_is(receiver, 1)
+        assert receiver.request("/rebuild", method="POST")[0] == 200
+        assert receiver.version() == 2 and live_is(receiver, 2)
+
+
+def test_what_it_cannot_do_is_refused(segue, store):  # case E3: never a silent no-op
+    with serving(segue, NAME, *at(store)) as receiver:
+        for body in ({"abort_all_requests": True}, {"session_id": "a", "keep_pause": True}):
+            path = "/resume_gpu_delta" if "keep_pause" in body else "/update_weights_from_gpu_delta"
+            status, answer = receiver.request(path, body)
+            assert status == 409 and answer["code"] == "unsupported"
+
+
+def test_bad_requests(segue, store):
+    with serving(segue, NAME, *at(store)) as receiver:
+        assert receiver.post("/nothing")[0] == 404
+        assert receiver.request("/prepare_gpu_delta", [1])[0] == 400
+        assert receiver.post("/prepare_gpu_delta", session_id=3)[0] == 400
+        assert receiver.post("/prepare_gpu_delta", target_version=-1)[0] == 400
+        assert receiver.post("/prepare_gpu_delta", target_version="3")[0] == 400
+        assert receiver.post("/get_gpu_delta_info", engine_id="other")[0] == 409
+        assert receiver.post("/get_gpu_delta_status", session_id="never")[0] == 409
+        assert receiver.version() == 2
+
+
+def test_openapi_is_true(segue, store):
+    with serving(segue, NAME, *at(store)) as receiver:
+        status, document = receiver.request("/openapi.json")
+        assert status == 200 and document["openapi"].startswith("3.1")
+        assert len(document["paths"]) == 13
+        for path, methods in document["paths"].items():
+            for method, operation in methods.items():
+                body = {} if method == "post" else None
+                status, answer = receiver.request(path, body)
+                schema = operation["responses"][str(status)]["content"]
+                check(answer, list(schema.values())[0]["schema"], document, path)
+
+
+def check(value, schema, document, where):
+    if "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
+    kinds = {"string": str, "integer": int, "number": (int, float), "boolean": bool,
+             "object": dict, "array": list}
+    assert isinstance(value, kinds[schema["type"]]), (where, value)
+    if "properties" in schema:
+        assert set(value) == set(schema["properties"]), where
+        for name, part in schema["properties"].items():
+            check(value[name], part, document, f"{where}.{name}")
+    for item in value if schema["type"] == "array" else ():
+        check(item, schema["items"], document, where)
+
+
+def test_metrics_are_prometheus(segue, store):
+    promtool = shutil.which("promtool")
+    assert promtool, "packages.txt names prometheus, whose promtool reads the metrics"
+    with serving(segue, NAME, *at(store)) as receiver:
+        status, text = receiver.request("/metrics")
+        assert status == 200 and 'segue_version{engine="' in text
+        done = subprocess.run([promtool, "check", "metrics"], input=text, text=True,
+                              capture_output=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_token(segue, store):
+    done = subprocess.run([segue.binary, "serve", "--name", NAME, *map(str, at(store)),
+                           "--listen", "0.0.0.0:0"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "needs a token" in done.stderr
+    with serving(segue, NAME, *at(store), environment={"SEGUE_TOKEN": "secret"}) as receiver:
+        assert receiver.request("/healthz")[0] == 200
+        for wrong in ("Bearer secre", "Bearer secret2", "Bearer Secret", "secret", ""):
+            for path in ("/healthz", "/metrics", "/nothing"):
+                assert receiver.request(path, headers={"Authorization": wrong})[0] == 401
+
+
+def test_large_slow_and_lying_bodies(segue, store):  # case G8
+    with serving(segue, NAME, *at(store)) as receiver:
+        host, port = receiver.url.removeprefix("http://").split(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=30)
+        connection.putrequest("POST", "/prepare_gpu_delta")
+        connection.putheader("Content-Length", str((1 << 20) + 1))
+        connection.endheaders()
+        assert connection.getresponse().status == 413
+        connection.close()
+        slow = [socket.create_connection((host, int(port))) for _ in range(20)]
+        for one in slow:
+            one.sendall(b"POST /prepare_gpu_delta HTTP/1.1\r\nContent-Length: 500\r\n\r\n{")
+        started = time.monotonic()
+        assert receiver.version() == 2
+        publish(segue, store, 3)
+        assert receiver.post("/update_weights_from_gpu_delta")[0] == 200
+        assert time.monotonic() - started < 8, "slow clients held others up"
+        for one in slow:
+            one.close()
+        assert receiver.version() == 3
+
+
+def test_two_updates_at_once(segue, store):  # case E1
+    with serving(segue, NAME, *at(store, 0)) as receiver:
+        for version in (3, 4):
+            publish(segue, store, version)
+        answers = []
+
+        def update(version):
+            answers.append(receiver.post("/update_weights_from_gpu_delta", target_version=version))
+
+        threads = [threading.Thread(target=update, args=(v,)) for v in (3, 3, 4, 4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert {status for status, _ in answers} <= {200, 409}
+        assert any(status == 200 for status, _ in answers)
+        held = receiver.version()
+        assert held in (3, 4) and live_is(receiver, held)
+
+
+def test_one_receiver_a_segment(segue, store):
+    with serving(segue, NAME, *at(store)) as receiver:
+        second = subprocess.run(receiver.command, capture_output=True, text=True, check=False)
+        assert second.returncode == 8, second.stderr
+        assert receiver.stop() == 0
+        assert receiver.segment.path.exists()
+        again = Serving(segue.binary, NAME, *at(store), "--remove").start()
+        assert again.ready["version"] == 2 and again.stop() == 0
+        assert not receiver.segment.path.exists()
