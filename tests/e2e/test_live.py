@@ -5,9 +5,11 @@ see is read from the shared memory by tools/live_segment.py, which follows the d
 import http.client
 import json
 import os
+import pathlib
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 import time
 
@@ -220,6 +222,15 @@ def test_two_updates_at_once(segue, store):  # case E1
         assert any(status == 200 for status, _ in answers)
         held = receiver.version()
         assert held in (3, 4) and live_is(receiver, held)
+
+
+def test_demo_of_live_engines(segue):
+    root = pathlib.Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, root / "tools/demo_live.py", "--format", "nvfp4"],
+                          env={**os.environ, "SEGUE_BINARY": segue.binary}, capture_output=True,
+                          text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("\nverified\n")
 
 
 def test_one_receiver_a_segment(segue, store):
