@@ -83,7 +83,32 @@ Result<Lineage> Lineage::Open(Store& store, const std::string& name) {
     if (!manifest.ok()) return manifest.status();
     lineage.manifests_.emplace(*version, std::move(manifest).value());
   }
+  SEGUE_RETURN_IF_ERROR(lineage.CheckAgreement());
   return lineage;
+}
+
+// Origin, targets and bases speak of the same versions; none may say otherwise than another.
+Status Lineage::CheckAgreement() const {
+  std::map<std::uint64_t, Digest> digests = {{record_.origin_version, record_.origin_digest}};
+  const auto check = [&](std::uint64_t version, const Digest& digest) {
+    const auto [known, added] = digests.emplace(version, digest);
+    if (added || known->second == digest) return Status();
+    return Corruption("lineage '" + record_.lineage + "' contradicts itself: version " +
+                      std::to_string(version) + " has digest " + known->second.ToHex() + " and " +
+                      digest.ToHex());
+  };
+  for (const auto& [version, manifest] : manifests_) {
+    if (version <= record_.origin_version) {
+      return Corruption(
+          "lineage '" + record_.lineage + "' contradicts itself: it begins with version " +
+          std::to_string(record_.origin_version) + " and has version " + std::to_string(version));
+    }
+    SEGUE_RETURN_IF_ERROR(check(version, manifest.identity.target_digest));
+  }
+  for (const auto& [version, manifest] : manifests_) {
+    SEGUE_RETURN_IF_ERROR(check(manifest.identity.base_version, manifest.identity.base_digest));
+  }
+  return {};
 }
 
 Result<std::vector<std::uint64_t>> Lineage::ListVersions(Store& store, const std::string& name) {
@@ -169,11 +194,11 @@ Result<std::vector<Manifest>> Lineage::Path(std::uint64_t from, std::uint64_t to
     path.push_back(found->second);
     if (identity.base_version < from) {
       const std::string base = std::to_string(identity.base_version);
-      return VersionMismatch(
-          "no way leads from version " + std::to_string(from) + " to " + std::to_string(to) +
-          " of lineage '" + record_.lineage + "': version " + std::to_string(version) +
-          " starts from " + base + "; rebuild from a full copy of version " + base +
-          " (apply with --output)");
+      return VersionMismatch("no way leads from version " + std::to_string(from) + " to " +
+                             std::to_string(to) + " of lineage '" + record_.lineage +
+                             "': version " + std::to_string(version) + " starts from " + base +
+                             "; rebuild from a full copy of version " + base +
+                             " (apply with --output)");
     }
     version = identity.base_version;
   }

@@ -67,6 +67,8 @@ class Lineage {
   Result<Layout> ReadLayout(Store& store, const Sha256& digest) const;
 
  private:
+  Status CheckAgreement() const;
+
   LineageRecord record_;
   std::map<std::uint64_t, Manifest> manifests_;
 };

@@ -366,6 +366,26 @@ TEST_F(PublishApplyTest, DamagedPayload) {
   EXPECT_TRUE(SameFiles(trainer_.Directory(0), engine));
 }
 
+// A store that says two things of one version is refused, whichever is right.
+TEST_F(PublishApplyTest, LineageThatContradictsItself) {
+  Advance(1);
+  Advance(2);
+  const std::string path = JoinPath(store_, object_name::Lineage("default"));
+  const LineageRecord good = LineageRecord::Parse(ReadFile(path, 1u << 20).value(), path).value();
+  for (int lie = 0; lie < 3; ++lie) {
+    LineageRecord record = good;
+    if (lie == 0) record.origin_version = 1;
+    if (lie == 1) record.origin_digest.lane[0] ^= 1;
+    if (lie == 2) record.origin_version = 9;
+    test::WriteFile(path, record.ToJson());
+    for (std::uint64_t version = 0; version <= 1; ++version) {
+      ApplyOptions options = ApplyOf(store_, Engine(version));
+      EXPECT_EQ(Apply(options).status().code(), StatusCode::kCorruption) << lie;
+      EXPECT_TRUE(SameFiles(trainer_.Directory(version), options.checkpoint));
+    }
+  }
+}
+
 // A manifest that counts wrongly is refused, whatever its digests say.
 TEST_F(PublishApplyTest, ManifestThatMiscounts) {
   Advance(1);
