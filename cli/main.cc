@@ -12,9 +12,11 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "cli/output.h"
+#include "cli/signals.h"
 #include "cli/verbs.h"
 
 namespace segue::cli {
@@ -124,6 +126,7 @@ std::vector<Verb> AddVerbs(CLI::App& program) {
 
 int Run(const std::vector<std::string>& arguments) {
   const bool json = std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
+  TurnSignalsIntoErrors(json);
   CLI::App program("Segue: bit-exact weight deltas from a trainer to inference engines", "segue");
   program.set_version_flag("--version", "segue " SEGUE_VERSION);
   program.require_subcommand(1);
@@ -158,6 +161,9 @@ int main(int argc, char** argv) {
     return segue::cli::Run(std::vector<std::string>(argv + 1, argv + std::max(argc, 1)));
   } catch (const std::bad_alloc&) {
     PrintError("", segue::ResourceExhausted("memory: no more could be allocated"));
+    return ExitCode(segue::StatusCode::kResourceExhausted);
+  } catch (const std::system_error& error) {
+    PrintError("", segue::ResourceExhausted(std::string("threads: ") + error.what()));
     return ExitCode(segue::StatusCode::kResourceExhausted);
   } catch (const std::exception& error) {
     PrintError("", segue::Internal(error.what()));
