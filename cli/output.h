@@ -35,7 +35,8 @@ std::string HumanCount(std::uint64_t count);
 std::string HumanShare(double part, double whole);
 // A bar of `width` columns at most, for a share of 0 to 1.
 std::string TextBar(double share, int width);
-// `text` with control characters as \xNN.
+// `text` with controls, marks that turn the direction of text, and what is no UTF-8 as \xNN or
+// \uNNNN.
 std::string Printable(std::string_view text);
 
 // Rows of text under column heads; the first column is flush left, the others flush right.

@@ -295,11 +295,9 @@ Status HeaderSizeFault(std::uint64_t header_size, std::uint64_t file_size,
   const std::string found =
       Quoted(path) + ": header length is " + std::to_string(header_size) + " bytes, ";
   if (header_size > limits::kSafetensorsHeaderSizeMax) {
-    const std::string message = found + "the limit is " +
-                                std::to_string(limits::kSafetensorsHeaderSizeMax) +
-                                "; the file has " + std::to_string(file_size) + " bytes";
-    if (header_size > file_size - kLengthSize) return Corruption(message);
-    return ResourceExhausted(message);
+    return ResourceExhausted(found + "the limit is " +
+                             std::to_string(limits::kSafetensorsHeaderSizeMax) + "; the file has " +
+                             std::to_string(file_size) + " bytes and may be no safetensors file");
   }
   return Corruption(found + "but only " + std::to_string(file_size - kLengthSize) +
                     " bytes follow the length in a file of " + std::to_string(file_size));
