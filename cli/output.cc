@@ -92,6 +92,10 @@ std::string HumanCount(std::uint64_t count) {
   return text;
 }
 
+std::string Counted(std::uint64_t count, std::string_view noun) {
+  return HumanCount(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
+}
+
 std::string HumanShare(double part, double whole) {
   if (whole <= 0) return "-";
   return ThreeDigits(100 * part / whole) + " %";
