@@ -12,17 +12,20 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "cli/output.h"
+#include "cli/signals.h"
 #include "cli/verbs.h"
 
 namespace segue::cli {
 
-CLI::Option* AsSize(CLI::Option* option) {
-  const auto to_bytes = [](std::string& text) -> std::string {
+CLI::Option* AsSize(CLI::Option* option, std::uint64_t min) {
+  const auto to_bytes = [min](std::string& text) -> std::string {
     const Result<std::uint64_t> size = ParseSize(text);
     if (!size.ok()) return size.status().message();
+    if (size.value() < min) return fmt::format("expected at least {} bytes, found '{}'", min, text);
     text = fmt::format("{}", size.value());
     return {};
   };
@@ -92,6 +95,24 @@ Status UsageError(const CLI::ParseError& error, const std::vector<Verb>& verbs,
       fmt::format("{}; see segue {} --help", error.what(), verb->parser->get_name()));
 }
 
+// A path that begins with '~' was to be the home directory, and the shell has left it as it is
+// (in "--store=~/x", "dir:~/x" and quotes): a directory of that name is never what was meant.
+Status CheckHome(const CLI::App& parser) {
+  for (const CLI::Option* const option : parser.get_options()) {
+    const std::string type = option->get_type_name();
+    const bool path = option->get_positional() || type == "DIR" || type == "FILE" || type == "URL";
+    if (!path) continue;
+    for (const std::string& value : option->results()) {
+      const std::string place = value.starts_with("dir:") ? value.substr(4) : value;
+      if (place != "~" && !place.starts_with("~/")) continue;
+      return InvalidArgument(
+          fmt::format("{}: found '{}', in which the shell did not expand '~'; write $HOME instead",
+                      option->get_name(), value));
+    }
+  }
+  return {};
+}
+
 // Standard output last: a full disk or a closed pipe loses the result, and that is a failure.
 Status FlushOutput() {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return Status();
@@ -124,6 +145,7 @@ std::vector<Verb> AddVerbs(CLI::App& program) {
 
 int Run(const std::vector<std::string>& arguments) {
   const bool json = std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
+  TurnSignalsIntoErrors(json);
   CLI::App program("Segue: bit-exact weight deltas from a trainer to inference engines", "segue");
   program.set_version_flag("--version", "segue " SEGUE_VERSION);
   program.require_subcommand(1);
@@ -145,7 +167,8 @@ int Run(const std::vector<std::string>& arguments) {
     return Show(name, UsageError(error, verbs, arguments), json);
   }
   const Verb* const verb = FindParsed(verbs);
-  return Show(verb->parser->get_name(), verb->run(), json);
+  const Status home = CheckHome(*verb->parser);
+  return Show(verb->parser->get_name(), home.ok() ? verb->run() : home, json);
 }
 
 }  // namespace
@@ -158,6 +181,9 @@ int main(int argc, char** argv) {
     return segue::cli::Run(std::vector<std::string>(argv + 1, argv + std::max(argc, 1)));
   } catch (const std::bad_alloc&) {
     PrintError("", segue::ResourceExhausted("memory: no more could be allocated"));
+    return ExitCode(segue::StatusCode::kResourceExhausted);
+  } catch (const std::system_error& error) {
+    PrintError("", segue::ResourceExhausted(std::string("threads: ") + error.what()));
     return ExitCode(segue::StatusCode::kResourceExhausted);
   } catch (const std::exception& error) {
     PrintError("", segue::Internal(error.what()));

@@ -34,6 +34,38 @@ std::size_t Width(std::string_view text) {
   }));
 }
 
+// The UTF-8 character at the beginning of `text`; size 0 where there is none.
+struct Character {
+  unsigned point = 0;
+  std::size_t size = 0;
+};
+
+Character FirstCharacter(std::string_view text) {
+  const auto lead = static_cast<unsigned char>(text.front());
+  if (lead < 0x80) return {lead, 1};
+  const std::size_t size = lead < 0xc2   ? 0
+                           : lead < 0xe0 ? 2
+                           : lead < 0xf0 ? 3
+                           : lead < 0xf5 ? 4
+                                         : 0;
+  if (size == 0 || text.size() < size) return {};
+  unsigned point = lead & (0xffU >> (size + 1));
+  for (const char c : text.substr(1, size - 1)) {
+    if ((static_cast<unsigned char>(c) & 0xc0U) != 0x80) return {};
+    point = point << 6 | (static_cast<unsigned char>(c) & 0x3fU);
+  }
+  const bool overlong = (size == 3 && point < 0x800) || (size == 4 && point < 0x10000);
+  return overlong ? Character() : Character{point, size};
+}
+
+// C0 and C1 controls, which terminals obey, and the marks that turn the direction of text, so that
+// one name looks like another.
+bool Steers(unsigned point) {
+  return point < 0x20 || (point >= 0x7f && point <= 0x9f) || point == 0x61c || point == 0x200e ||
+         point == 0x200f || (point >= 0x2028 && point <= 0x202e) ||
+         (point >= 0x2066 && point <= 0x2069);
+}
+
 }  // namespace
 
 std::string HumanBytes(double bytes) {
@@ -60,6 +92,10 @@ std::string HumanCount(std::uint64_t count) {
   return text;
 }
 
+std::string Counted(std::uint64_t count, std::string_view noun) {
+  return HumanCount(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
+}
+
 std::string HumanShare(double part, double whole) {
   if (whole <= 0) return "-";
   return ThreeDigits(100 * part / whole) + " %";
@@ -74,13 +110,19 @@ std::string TextBar(double share, int width) {
 
 std::string Printable(std::string_view text) {
   std::string shown;
-  for (char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      shown += fmt::format("\\x{:02x}", byte);
+  while (!text.empty()) {
+    const Character character = FirstCharacter(text);
+    const std::size_t size = std::max<std::size_t>(1, character.size);
+    if (character.size == 0) {  // No UTF-8.
+      shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(text.front()));
+    } else if (!Steers(character.point)) {
+      shown += text.substr(0, size);
+    } else if (size == 1) {
+      shown += fmt::format("\\x{:02x}", character.point);
     } else {
-      shown += c;
+      shown += fmt::format("\\u{:04x}", character.point);
     }
+    text.remove_prefix(size);
   }
   return shown;
 }

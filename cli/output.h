@@ -31,11 +31,14 @@ inline std::string HumanBytes(std::uint64_t bytes) {
 std::string HumanSeconds(double seconds);
 // "1,234,567".
 std::string HumanCount(std::uint64_t count);
+// "1 element", "2,000 elements": `noun` as for one.
+std::string Counted(std::uint64_t count, std::string_view noun);
 // "0.085 %", with three digits that count.
 std::string HumanShare(double part, double whole);
 // A bar of `width` columns at most, for a share of 0 to 1.
 std::string TextBar(double share, int width);
-// `text` with control characters as \xNN.
+// `text` with controls, marks that turn the direction of text, and what is no UTF-8 as \xNN or
+// \uNNNN.
 std::string Printable(std::string_view text);
 
 // Rows of text under column heads; the first column is flush left, the others flush right.

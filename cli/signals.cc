@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Signals: a flag that the handler sets, and a short sleep that it cuts.
+// Signals: a flag that the handler sets, and a short sleep that it cuts. What runs in a handler
+// uses async-signal-safe calls alone.
 #include "cli/signals.h"
 
 #include <time.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <string_view>
+
+#include "cli/output.h"
+#include "segue/mapped_faults.h"
 
 namespace segue::cli {
 namespace {
@@ -13,6 +19,34 @@ namespace {
 volatile std::sig_atomic_t stop_requested = 0;
 
 extern "C" void NoteStop(int) { stop_requested = 1; }
+
+volatile std::sig_atomic_t wants_json = 0;
+
+// What cannot be written in a handler is lost.
+void Write(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t wrote = ::write(descriptor, text.data(), text.size());
+    if (wrote <= 0) return;
+    text.remove_prefix(static_cast<std::size_t>(wrote));
+  }
+}
+
+[[noreturn]] void ReportMappedFault(std::string_view sentence, bool tainted) {
+  const StatusCode code = tainted ? StatusCode::kTainted : StatusCode::kUnavailable;
+  const std::string_view name = StatusCodeName(code);
+  if (wants_json != 0) {
+    for (const std::string_view text :
+         {std::string_view("{\"error\":{\"code\":\""), name, std::string_view("\",\"message\":\""),
+          sentence, std::string_view("\"}}\n")}) {
+      Write(STDOUT_FILENO, text);
+    }
+  }
+  for (const std::string_view text : {std::string_view("segue: "), sentence, std::string_view(" ("),
+                                      name, std::string_view(")\n")}) {
+    Write(STDERR_FILENO, text);
+  }
+  ::_exit(ExitCode(code));
+}
 
 }  // namespace
 
@@ -30,6 +64,12 @@ void WaitForStop() {
   // The signal may arrive between the look and the sleep; then the sleep's end sees it.
   const timespec interval = {0, 50'000'000};
   while (!StopRequested()) (void)::nanosleep(&interval, nullptr);
+}
+
+void TurnSignalsIntoErrors(bool json) {
+  wants_json = json ? 1 : 0;
+  (void)std::signal(SIGXFSZ, SIG_IGN);
+  CatchMappedFaults(ReportMappedFault);
 }
 
 }  // namespace segue::cli

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Signals that end a verb which runs until it is told to stop.
+// Signals: those that end a verb which runs until it is told to stop, and those by which the system
+// says what is an error like any other here.
 #pragma once
 
 namespace segue::cli {
@@ -10,5 +11,9 @@ void CatchStopSignals();
 bool StopRequested();
 // Sleeps until one arrives.
 void WaitForStop();
+
+// From now on a write beyond the limit of a file's size (SIGXFSZ) is a failed write, and a mapped
+// file that loses its bytes (SIGBUS) ends the program with a sentence and an exit code.
+void TurnSignalsIntoErrors(bool json);
 
 }  // namespace segue::cli

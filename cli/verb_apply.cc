@@ -8,6 +8,7 @@
 
 #include "cli/output.h"
 #include "cli/progress_bar.h"
+#include "cli/stop_guard.h"
 #include "cli/verbs.h"
 #include "segue/apply.h"
 
@@ -54,22 +55,35 @@ void PrintText(const ApplyReport& report, const ApplyOptions& options) {
   const std::string& place = in_place ? options.checkpoint : options.output;
   if (report.resolved_first) PrintLine("an interrupted apply was resolved first");
   if (report.path.empty()) {
-    PrintLine(fmt::format("{}: at version {} of {} already", Printable(place),
-                          report.target_version, Printable(report.lineage)));
+    PrintLine(in_place ? fmt::format("{}: at version {} of {} already", Printable(place),
+                                     report.target_version, Printable(report.lineage))
+                       : fmt::format("{}: a copy, since {} is at version {} of {} already",
+                                     Printable(place), Printable(options.checkpoint),
+                                     report.target_version, Printable(report.lineage)));
     PrintLine(fmt::format("  digest   {}", report.target_digest));
     return;
   }
-  PrintLine(fmt::format(
-      "{}: version {} to {} of {}, in one step over {}", Printable(place), report.base_version,
-      report.target_version, Printable(report.lineage),
-      report.path.size() == 1 ? "1 version" : fmt::format("{} versions", report.path.size())));
+  PrintLine(fmt::format("{}: version {} to {} of {}, in one step over {}", Printable(place),
+                        report.base_version, report.target_version, Printable(report.lineage),
+                        Counted(report.path.size(), "version")));
   PrintLine(fmt::format("  digest   {}", report.target_digest));
-  PrintLine(fmt::format("  changed  {} elements in {} chunks", HumanCount(report.changed_elements),
-                        HumanCount(report.changed_chunks)));
+  PrintLine(fmt::format("  changed  {} in {}", Counted(report.changed_elements, "element"),
+                        Counted(report.changed_chunks, "chunk")));
   PrintLine(fmt::format("  proven   {}", report.full_scan
                                              ? "the whole base, and every change"
                                              : "every change; the rest of the base was trusted"));
   PrintStages(report, in_place);
+}
+
+// What to know about an apply that was told to stop.
+std::string AfterStop(const ApplyOptions& options) {
+  if (options.output.empty()) {
+    return fmt::format("run 'segue resolve --checkpoint {}' before the checkpoint is used again",
+                       options.checkpoint);
+  }
+  return fmt::format(
+      "there is no '{0}'; what was built of it, '{0}.segue-part', goes with the next apply to it",
+      options.output);
 }
 
 }  // namespace
@@ -94,6 +108,7 @@ Verb AddApply(CLI::App& program) {
                  "Prove what changes alone, not the whole base");
   AddThreads(*verb, options->threads);
   const auto run = [options]() -> Result<Report> {
+    const StopGuard guard("apply", [options] { return AfterStop(*options); });
     const Result<ApplyReport> report = WithProgress("apply", [&](Progress progress) {
       options->progress = std::move(progress);
       return Apply(*options);

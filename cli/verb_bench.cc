@@ -4,17 +4,62 @@
 // machine can read and copy. docs/performance.md explains each figure.
 #include <fmt/core.h>
 
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
+#include <system_error>
+#include <utility>
 
 #include "cli/output.h"
 #include "cli/progress_bar.h"
+#include "cli/stop_guard.h"
 #include "cli/verbs.h"
 #include "segue/bench.h"
 
 namespace segue::cli {
 namespace {
+
+// Below that a run shows nothing but fixed costs.
+constexpr std::uint64_t kSizeMin = 64 << 10;
+
+// A new directory below `parent` (the system's for temporary files where that is empty) that goes
+// with all that is in it, also when the program is told to stop.
+class Scratch {
+ public:
+  static Result<std::unique_ptr<Scratch>> Make(const std::string& parent) {
+    namespace fs = std::filesystem;
+    std::error_code error;
+    const fs::path folder = parent.empty() ? fs::temp_directory_path(error) : fs::path(parent);
+    if (!error) fs::create_directories(folder, error);
+    std::string path = (folder / "segue-bench-XXXXXX").string();
+    if (error || ::mkdtemp(path.data()) == nullptr) {
+      return InvalidArgument(fmt::format("--directory: cannot make a directory in '{}': {}",
+                                         folder.string(),
+                                         error ? error.message() : std::strerror(errno)));
+    }
+    return std::unique_ptr<Scratch>(new Scratch(std::move(path)));
+  }
+  ~Scratch() {
+    std::error_code error;
+    std::filesystem::remove_all(path_, error);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit Scratch(std::string path)
+      : path_(std::move(path)), guard_("bench", [path = path_] {
+          RemoveWhileWritten({path});
+          return std::string("its temporary directory was removed");
+        }) {}
+  std::string path_;
+  StopGuard guard_;
+};
 
 Json ToJson(const ProfileFigures& figures) {
   return {{"payload_bytes", figures.payload_bytes},
@@ -60,11 +105,12 @@ Json ToJson(const BenchReport& report) {
 }
 
 void PrintMachine(const BenchReport& report) {
-  PrintLine(fmt::format("{} of {}: {} elements changed ({})", HumanBytes(report.model_bytes),
-                        Printable(report.preset), HumanCount(report.changed_elements),
+  PrintLine(fmt::format("{} of {}: {} changed ({})", HumanBytes(report.model_bytes),
+                        Printable(report.preset), Counted(report.changed_elements, "element"),
                         HumanShare(report.density, 1)));
-  PrintLine(fmt::format("{} threads, {} kernels; read {:.1f} GB/s, copy {:.1f} GB/s",
-                        report.threads, report.kernels, report.read_gbps, report.copy_gbps));
+  PrintLine(fmt::format("{}, {} kernels; read {:.1f} GB/s, copy {:.1f} GB/s",
+                        Counted(report.threads, "thread"), report.kernels, report.read_gbps,
+                        report.copy_gbps));
   PrintLine(fmt::format("bare compare {}, bare copy {}, touched lines alone {}",
                         HumanSeconds(report.compare_s), HumanSeconds(report.copy_s),
                         HumanSeconds(report.floor_s)));
@@ -112,7 +158,7 @@ Verb AddBench(CLI::App& program) {
   CLI::App* const verb =
       program.add_subcommand("bench", "Measure every profile and two baselines on this machine");
   const auto options = std::make_shared<BenchOptions>();
-  AsSize(verb->add_option("--size", options->size, "Of the model (256MiB)"));
+  AsSize(verb->add_option("--size", options->size, "Of the model (256MiB)"), kSizeMin);
   CLI::Option* const preset =
       verb->add_option("--preset", options->preset,
                        "Of segue generate --list-presets, or trace (nvfp4-0.085)")
@@ -128,6 +174,9 @@ Verb AddBench(CLI::App& program) {
   AddThreads(*verb, options->threads);
   const auto run = [options, preset]() -> Result<Report> {
     if (!options->trace.empty() && preset->count() == 0) options->preset = "trace";
+    Result<std::unique_ptr<Scratch>> scratch = Scratch::Make(options->directory);
+    if (!scratch.ok()) return scratch.status();
+    options->directory = scratch.value()->path();
     const Result<BenchReport> report = WithProgress("bench", [&](Progress progress) {
       options->progress = std::move(progress);
       return RunBench(*options);

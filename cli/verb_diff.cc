@@ -105,10 +105,11 @@ void PrintSizes(const DiffReport& report) {
 void PrintText(const DiffReport& report) {
   const DiffClass& total = report.total;
   PrintLine(fmt::format(
-      "{} of {} elements changed ({}), in {} of {} tensors ({})", HumanCount(total.changed),
-      HumanCount(total.elements),
+      "{} of {} changed ({}), in {} of {} ({})", HumanCount(total.changed),
+      Counted(total.elements, "element"),
       HumanShare(static_cast<double>(total.changed), static_cast<double>(total.elements)),
-      HumanCount(total.tensors_changed), HumanCount(total.tensors), HumanBytes(total.bytes)));
+      HumanCount(total.tensors_changed), Counted(total.tensors, "tensor"),
+      HumanBytes(total.bytes)));
   PrintClasses("dtype", report.by_dtype);
   PrintClasses("class", report.by_class);
   PrintHistogram("XOR bit", report.xor_bits,

@@ -5,16 +5,23 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <functional>
 #include <limits>
 #include <memory>
+#include <system_error>
 
 #include "cli/output.h"
 #include "cli/progress_bar.h"
+#include "cli/stop_guard.h"
 #include "cli/verbs.h"
 #include "segue/generate.h"
 
 namespace segue::cli {
 namespace {
+
+// The smallest model that has every kind of tensor is about as large.
+constexpr std::uint64_t kSizeMin = 64 << 10;
 
 Json ToJson(const GeneratedStep& step) {
   return {{"elements", step.elements},
@@ -44,7 +51,7 @@ Json ToJson(const GenerateReport& report) {
 }
 
 void PrintText(const GenerateReport& report) {
-  PrintLine(fmt::format("{} versions of {} in {}", report.directories.size(),
+  PrintLine(fmt::format("{} of {} in {}", Counted(report.directories.size(), "version"),
                         HumanBytes(report.model_bytes), HumanSeconds(report.seconds)));
   Table table({"version", "elements", "changed", "density", "one unit", "repeated"});
   for (std::size_t i = 0; i < report.directories.size(); ++i) {
@@ -83,6 +90,24 @@ void PrintPresets() {
   table.Print();
 }
 
+// Removes what this call has written. Versions are written side by side: none is whole before the
+// end, and what was there beforehand is not ours.
+std::function<std::string()> RemovalOf(const GenerateOptions& options) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> ours;
+  std::error_code error;
+  const bool is_new = !fs::is_directory(options.directory, error);
+  if (is_new) ours.push_back(options.directory);
+  for (std::uint64_t version = 0; !is_new && version <= options.steps; ++version) {
+    const fs::path path = fs::path(options.directory) / fmt::format("v{:010}", version);
+    if (!fs::is_directory(path, error)) ours.push_back(path.string());
+  }
+  return [ours] {
+    RemoveWhileWritten(ours);
+    return std::string("what it had written was removed");
+  };
+}
+
 }  // namespace
 
 Verb AddGenerate(CLI::App& program) {
@@ -95,7 +120,8 @@ Verb AddGenerate(CLI::App& program) {
       ->type_name("DIR");
   verb->add_option("--preset", options->preset, "Format and density of a step (bf16-1)")
       ->type_name("NAME");
-  AsSize(verb->add_option("--size", options->model_bytes, "Of one checkpoint, about (64MiB)"));
+  AsSize(verb->add_option("--size", options->model_bytes, "Of one checkpoint, about (64MiB)"),
+         kSizeMin);
   AsCount(verb->add_option("--steps", options->steps, "Versions after the base (1)"), kMax);
   AsCount(verb->add_option("--shards", options->shard_count, "Files of a checkpoint (2)"), kMax);
   AsCount(verb->add_option("--seed", options->seed, "Seed; the same one gives the same bytes (1)"));
@@ -106,6 +132,7 @@ Verb AddGenerate(CLI::App& program) {
     if (options->directory.empty()) {
       return InvalidArgument("--output: expected a directory to write to, found none");
     }
+    const StopGuard guard("generate", RemovalOf(*options));
     const Result<GenerateReport> report =
         WithProgress("generate", [&](const Progress&) { return Generate(*options); });
     if (!report.ok()) return report.status();

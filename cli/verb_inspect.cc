@@ -22,7 +22,7 @@ struct InspectOptions {
 
 Verb AddInspect(CLI::App& program) {
   CLI::App* const verb = program.add_subcommand(
-      "inspect", "Show a checkpoint, manifest, payload, plan, layout or store");
+      "inspect", "Show a checkpoint, manifest, payload, plan, layout, lineage or store");
   const auto options = std::make_shared<InspectOptions>();
   verb->add_option("PATH", options->path, "File or directory")->required();
   verb->add_option("--plan", options->plan,

@@ -46,16 +46,15 @@ std::string Headline(const PublishReport& report) {
 void PrintText(const PublishReport& report) {
   PrintLine(Headline(report));
   PrintLine(fmt::format("  digest   {}", report.target_digest));
-  PrintLine(fmt::format("  changed  {} elements in {} chunks of {}",
-                        HumanCount(report.changed_elements), HumanCount(report.changed_chunks),
-                        HumanBytes(report.model_bytes)));
+  PrintLine(fmt::format("  changed  {} in {} of {}", Counted(report.changed_elements, "element"),
+                        Counted(report.changed_chunks, "chunk"), HumanBytes(report.model_bytes)));
   PrintLine(fmt::format("  payload  {} ({} of the checkpoint); {} written to the store",
                         HumanBytes(report.payload_bytes),
                         HumanShare(static_cast<double>(report.payload_bytes),
                                    static_cast<double>(report.model_bytes)),
                         HumanBytes(report.published_bytes)));
   if (!report.pruned.empty()) {
-    PrintLine(fmt::format("  pruned   {} versions, {} to {}", report.pruned.size(),
+    PrintLine(fmt::format("  pruned   {}, {} to {}", Counted(report.pruned.size(), "version"),
                           report.pruned.front(), report.pruned.back()));
   }
   PrintLine("");

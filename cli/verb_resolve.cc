@@ -48,6 +48,7 @@ void PrintText(const ResolveReport& report, const std::string& checkpoint) {
                         kept ? "no weight was being changed" : "the interrupted apply was finished",
                         report.version ? fmt::format("version {}", *report.version)
                                        : "the version that it was at before"));
+  if (kept) return;
   PrintLine(fmt::format("  chunks found: {} at base, {} at target, {} half written",
                         HumanCount(report.chunks_at_base), HumanCount(report.chunks_at_target),
                         HumanCount(report.chunks_mixed)));

@@ -5,6 +5,7 @@
 // error.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "cli/output.h"
@@ -21,8 +22,20 @@ Json ToJson(const VerifyReport& report) {
           {"model_bytes", report.model_bytes},
           {"version", report.version ? Json(*report.version) : Json(nullptr)},
           {"layout_matches", report.layout_matches},
+          {"files", report.files},
           {"seconds", report.seconds},
           {"warnings", report.warnings}};
+}
+
+constexpr std::size_t kNamesShownMax = 4;
+
+std::string Names(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kNamesShownMax); ++i) {
+    text += (i == 0 ? "" : ", ") + Printable(names[i]);
+  }
+  if (names.size() <= kNamesShownMax) return text;
+  return text + " and " + Counted(names.size() - kNamesShownMax, "other");
 }
 
 void PrintText(const VerifyReport& report, const VerifyOptions& options) {
@@ -34,8 +47,9 @@ void PrintText(const VerifyReport& report, const VerifyOptions& options) {
   if (report.version) PrintLine(fmt::format("  version  {}", *report.version));
   if (compared) {
     PrintLine(fmt::format("  files    {}", report.layout_matches
-                                               ? "as the trainer's, byte for byte"
-                                               : "same tensors, laid out in another way"));
+                                               ? "byte for byte the same: " + Names(report.files)
+                                               : "the same tensors, laid out in another way"));
+    PrintLine("           others (configuration, tokenizer) were not compared");
   }
   const double gigabytes = static_cast<double>(report.model_bytes) / 1e9;
   const std::string rate =

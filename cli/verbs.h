@@ -42,8 +42,8 @@ Verb AddEngine(CLI::App& program);
 
 // Options that several verbs have, with one meaning, and what their values must be.
 CLI::Option* AddThreads(CLI::App& verb, unsigned& threads);
-// `option` takes a size with a suffix ("64MiB").
-CLI::Option* AsSize(CLI::Option* option);
+// `option` takes a size with a suffix ("64MiB"), at least `min` bytes.
+CLI::Option* AsSize(CLI::Option* option, std::uint64_t min = 0);
 // `option` takes decimal digits, at most `max`.
 CLI::Option* AsCount(CLI::Option* option, std::uint64_t max = UINT64_MAX);
 

@@ -67,19 +67,22 @@ struct VerifyReport {
   std::string plan;    // SHA-256 of the plan.
   std::uint64_t model_bytes = 0;
   std::optional<std::uint64_t> version;  // Where a store was given and knows the digest.
-  bool layout_matches = false;           // Files too are as the trainer's.
+  bool layout_matches = false;           // The files too are the same, byte for byte: those of
+  std::vector<std::string> files;        // these names (shards, index). Others are not looked at.
   double seconds = 0;
   std::vector<std::string> warnings;
 };
 
-// Corruption or VersionMismatch where the checkpoint is not what it should be.
+// Corruption where a file is damaged, VersionMismatch where the checkpoint is whole but not the
+// version or the checkpoint that it was held against.
 Result<VerifyReport> Verify(const VerifyOptions& options);
 
 // --- inspect
 // ----------------------------------------------------------------------------------------
 
-// What `path` is (checkpoint, manifest, payload, plan, layout or store) and what it holds, as one
-// JSON object. `plan`: path of the plan that a payload needs; found by itself inside a store.
+// What `path` is (checkpoint, manifest, payload, plan, layout, lineage or store) and what it holds,
+// as one JSON object. `plan`: path of the plan that a payload needs; found by itself inside a
+// store.
 Result<std::string> Inspect(const std::string& path, const std::string& plan = "");
 
 }  // namespace segue

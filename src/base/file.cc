@@ -83,7 +83,7 @@ Status ErrnoStatus(std::string_view action, std::string_view path) {
   std::string message =
       "cannot " + std::string(action) + " '" + std::string(path) + "': " + std::strerror(error);
   if (error == ENOENT || error == ENOTDIR) return NotFound(std::move(message));
-  if (error == ENOSPC || error == EDQUOT || error == ENOMEM || error == EMFILE) {
+  if (error == ENOSPC || error == EDQUOT || error == ENOMEM || error == EMFILE || error == EFBIG) {
     return ResourceExhausted(std::move(message));
   }
   if (error == EACCES || error == EPERM || error == EROFS || error == EISDIR ||

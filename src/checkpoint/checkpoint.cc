@@ -106,7 +106,8 @@ std::string StrayWarning(const std::string& directory, const std::vector<std::st
                       std::back_inserter(strays));
   if (strays.empty()) return "";
   return Quoted(directory) + ": ignored " + std::to_string(strays.size()) +
-         " files that the index does not name: " + JoinNames(strays);
+         (strays.size() == 1 ? " file" : " files") +
+         " that the index does not name: " + JoinNames(strays);
 }
 
 // Maps and parses the shard whose name and path are set.

@@ -295,14 +295,23 @@ Status HeaderSizeFault(std::uint64_t header_size, std::uint64_t file_size,
   const std::string found =
       Quoted(path) + ": header length is " + std::to_string(header_size) + " bytes, ";
   if (header_size > limits::kSafetensorsHeaderSizeMax) {
-    const std::string message = found + "the limit is " +
-                                std::to_string(limits::kSafetensorsHeaderSizeMax) +
-                                "; the file has " + std::to_string(file_size) + " bytes";
-    if (header_size > file_size - kLengthSize) return Corruption(message);
-    return ResourceExhausted(message);
+    return ResourceExhausted(found + "the limit is " +
+                             std::to_string(limits::kSafetensorsHeaderSizeMax) + "; the file has " +
+                             std::to_string(file_size) + " bytes and may be no safetensors file");
   }
   return Corruption(found + "but only " + std::to_string(file_size - kLengthSize) +
                     " bytes follow the length in a file of " + std::to_string(file_size));
+}
+
+// What is often found in a checkpoint's place; empty where it is nothing of the kind.
+std::string_view KnownStranger(ByteSpan file) {
+  constexpr std::string_view kGitLfs = "version https://git-lfs";
+  const std::string_view text = AsText(file.first(std::min(file.size(), kGitLfs.size())));
+  if (text == kGitLfs) {
+    return "is a Git LFS pointer, not the weights; fetch them with 'git lfs pull'";
+  }
+  if (text.starts_with('<')) return "is HTML or XML, an error page perhaps; download it again";
+  return {};
 }
 
 }  // namespace
@@ -325,6 +334,9 @@ Result<SafetensorsFile> ParseSafetensorsFile(ByteSpan file, const std::string& p
   }
   const auto header_size = LoadLittle<std::uint64_t>(file.data());
   if (header_size > limits::kSafetensorsHeaderSizeMax || header_size > file.size() - kLengthSize) {
+    // Only now: a true length may begin with any byte.
+    const std::string_view stranger = KnownStranger(file);
+    if (!stranger.empty()) return Corruption(Quoted(path) + ": " + std::string(stranger));
     return HeaderSizeFault(header_size, file.size(), path);
   }
   SafetensorsFile parsed;

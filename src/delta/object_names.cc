@@ -68,8 +68,12 @@ std::string Version(std::string_view lineage, std::uint64_t version) {
   return Join(VersionFolder(lineage), Padded(version, kVersionDigits).append(kVersionSuffix));
 }
 
+std::string PayloadFolders(std::string_view lineage) { return Join(lineage, "payloads"); }
+
+std::string OwnerFolders(std::string_view lineage) { return Join(lineage, "owners"); }
+
 std::string PayloadFolder(std::string_view lineage, std::uint64_t version) {
-  return Join(lineage, "payloads/" + Padded(version, kVersionDigits));
+  return Join(PayloadFolders(lineage), Padded(version, kVersionDigits));
 }
 
 std::string Payload(std::string_view lineage, std::uint64_t version, std::uint32_t owner,
@@ -79,7 +83,7 @@ std::string Payload(std::string_view lineage, std::uint64_t version, std::uint32
 }
 
 std::string OwnerFolder(std::string_view lineage, std::uint64_t version, std::string_view session) {
-  return Join(Join(lineage, "owners/" + Padded(version, kVersionDigits)), session);
+  return Join(Join(OwnerFolders(lineage), Padded(version, kVersionDigits)), session);
 }
 
 std::string Owner(std::string_view lineage, std::uint64_t version, std::string_view session,
@@ -88,12 +92,16 @@ std::string Owner(std::string_view lineage, std::uint64_t version, std::string_v
 }
 
 std::optional<std::uint64_t> ParseVersion(std::string_view name) {
-  if (name.size() != kVersionDigits + kVersionSuffix.size()) return std::nullopt;
   if (!name.ends_with(kVersionSuffix)) return std::nullopt;
-  const std::string_view digits = name.substr(0, kVersionDigits);
-  if (!std::all_of(digits.begin(), digits.end(), IsDigit)) return std::nullopt;
+  return ParseVersionFolder(name.substr(0, name.size() - kVersionSuffix.size()));
+}
+
+std::optional<std::uint64_t> ParseVersionFolder(std::string_view name) {
+  if (name.size() != kVersionDigits || !std::all_of(name.begin(), name.end(), IsDigit)) {
+    return std::nullopt;
+  }
   std::uint64_t version = 0;
-  std::from_chars(digits.data(), digits.data() + digits.size(), version);
+  std::from_chars(name.data(), name.data() + name.size(), version);
   return version;
 }
 

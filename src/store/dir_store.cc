@@ -187,6 +187,14 @@ Status DirStore::ListFoldersOf(const std::string& name) {
 }
 
 Result<std::vector<std::string>> DirStore::List(const std::string& prefix) {
+  return ListKind(prefix, FileKind::kFile);
+}
+
+Result<std::vector<std::string>> DirStore::ListFolders(const std::string& prefix) {
+  return ListKind(prefix, FileKind::kFolder);
+}
+
+Result<std::vector<std::string>> DirStore::ListKind(const std::string& prefix, FileKind kind) {
   if (!prefix.empty()) SEGUE_RETURN_IF_ERROR(CheckObjectName(prefix));
   const std::string folder = prefix.empty() ? place_.root : Path(prefix);
   std::vector<FolderEntry> entries;
@@ -203,8 +211,8 @@ Result<std::vector<std::string>> DirStore::List(const std::string& prefix) {
   for (FolderEntry& entry : entries) {
     // Kinds that the file system does not tell are shown: better a name that fails to open than a
     // version that nobody sees. Temporaries and NFS's ".nfs..." files are no object names.
-    const bool may_be_file = entry.kind == FileKind::kFile || entry.kind == FileKind::kUnknown;
-    if (may_be_file && CheckObjectName(entry.name).ok()) names.push_back(std::move(entry.name));
+    const bool may_be = entry.kind == kind || entry.kind == FileKind::kUnknown;
+    if (may_be && CheckObjectName(entry.name).ok()) names.push_back(std::move(entry.name));
   }
   std::sort(names.begin(), names.end());
   // A folder that changes while it is read may name an entry twice.

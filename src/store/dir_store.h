@@ -54,15 +54,14 @@ class DirStore : public Store {
   // An empty prefix is the root. Unavailable or NotFound when the root itself cannot be listed: a
   // store that was unmounted must not look like one without versions.
   Result<std::vector<std::string>> List(const std::string& prefix) override;
+  Result<std::vector<std::string>> ListFolders(const std::string& prefix) override;
   // The removal is durable; folders that it leaves empty go too.
   Status Delete(const std::string& name) override;
   const std::string& url() const override { return place_.url; }
 
-  // For pruners: removes temporaries that crashed writers left, namely those last written at least
-  // `age` ago. Only age tells them from live ones, so it should exceed the longest pause that a
-  // writer makes between two appends; a day is a good choice. A writer that is hit all the same
-  // fails to commit, and nothing is seen of it. The clock is the file system's own.
-  Status RemoveStaleTemporaries(std::chrono::seconds age);
+  // A writer that is hit all the same fails to commit, and nothing is seen of it. The clock is the
+  // file system's own.
+  Status RemoveStaleTemporaries(std::chrono::seconds age) override;
 
  private:
   struct Object {
@@ -77,6 +76,7 @@ class DirStore : public Store {
   Result<ByteVector> Read(const Object& object, const std::string& name, std::uint64_t offset,
                           std::uint64_t size);
   Status ListFoldersOf(const std::string& name);
+  Result<std::vector<std::string>> ListKind(const std::string& prefix, FileKind kind);
   Result<bool> IsStale(const std::string& temporary, std::int64_t now_ns, std::chrono::seconds age);
   void RemoveEmptyFolders(std::string folder);
   std::string Path(const std::string& name) const;

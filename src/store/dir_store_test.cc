@@ -74,6 +74,9 @@ TEST_F(DirStoreTest, ListShowsObjectsOnly) {
   ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
   EXPECT_THAT(store_->List("").value(), ElementsAre("10", "9", "a", "b"));
   EXPECT_THAT(store_->List("folder").value(), ElementsAre("below"));
+  EXPECT_THAT(store_->ListFolders("").value(), ElementsAre("folder"));
+  EXPECT_THAT(store_->ListFolders("folder").value(), IsEmpty());
+  EXPECT_THAT(store_->ListFolders("none/at/all").value(), IsEmpty());
   EXPECT_THAT(store_->List("none/at/all").value(), IsEmpty());
   EXPECT_THAT(store_->List("a").value(), IsEmpty());
   EXPECT_EQ(store_->List(".tmp").status().code(), StatusCode::kInvalidArgument);

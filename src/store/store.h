@@ -10,6 +10,7 @@
 // Thread-safe: calls may run at the same time. docs/format.md, "Store", has the object names.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -50,8 +51,14 @@ class Store {
   // Names of the objects directly below `prefix` (a folder name, no trailing '/'), sorted, without
   // the prefix; empty when there is no such folder. Temporary files never show.
   virtual Result<std::vector<std::string>> List(const std::string& prefix) = 0;
+  // Names of the folders directly below `prefix`, as List() gives the objects.
+  virtual Result<std::vector<std::string>> ListFolders(const std::string& prefix) = 0;
   // Success when the object is not there (another may have deleted it).
   virtual Status Delete(const std::string& name) = 0;
+  // For pruners: removes what writers that crashed have left, last written at least `age` ago. Only
+  // age tells it from what is being written, so it should exceed the longest pause between two
+  // appends; a day is a good choice. Transports that keep nothing of the kind do nothing.
+  virtual Status RemoveStaleTemporaries(std::chrono::seconds age) = 0;
   // Where this store is, for messages: the URL that opened it.
   virtual const std::string& url() const = 0;
 

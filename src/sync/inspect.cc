@@ -15,6 +15,7 @@
 #include "checkpoint/plan.h"
 #include "delta/manifest.h"
 #include "delta/payload_table.h"
+#include "store/dir_writer.h"
 #include "store/store.h"
 #include "sync/checkpoint_state.h"
 #include "sync/journal.h"
@@ -79,34 +80,68 @@ Json DescribeManifest(const Manifest& manifest) {
   return json;
 }
 
+Result<Json> DescribeLineage(Store& store, const std::string& name) {
+  SEGUE_ASSIGN_OR_RETURN(const Lineage lineage, Lineage::Open(store, name));
+  Json entry = {{"lineage", name},
+                {"origin_version", lineage.record().origin_version},
+                {"origin_digest", lineage.record().origin_digest.ToHex()},
+                {"newest", lineage.newest()},
+                {"versions", Json::array()}};
+  for (const auto& [version, manifest] : lineage.manifests()) {
+    std::uint64_t size = 0;
+    for (const PayloadEntry& payload : manifest.payloads) size += payload.size;
+    entry["versions"].push_back({{"version", version},
+                                 {"base_version", manifest.identity.base_version},
+                                 {"target_digest", manifest.identity.target_digest.ToHex()},
+                                 {"profile", manifest.identity.profile},
+                                 {"changed_elements", manifest.identity.changed_elements},
+                                 {"payload_bytes", size}});
+  }
+  return entry;
+}
+
 Result<Json> InspectStore(const std::string& path, const std::vector<std::string>& lineages) {
-  SEGUE_ASSIGN_OR_RETURN(const auto store, OpenStore(path, /*create=*/false));
+  SEGUE_ASSIGN_OR_RETURN(const auto store, OpenStore("dir:" + path, /*create=*/false));
   Json json = {{"kind", "store"}, {"lineages", Json::array()}};
   for (const std::string& name : lineages) {
-    SEGUE_ASSIGN_OR_RETURN(const Lineage lineage, Lineage::Open(*store, name));
-    Json entry = {{"lineage", name},
-                  {"origin_version", lineage.record().origin_version},
-                  {"origin_digest", lineage.record().origin_digest.ToHex()},
-                  {"newest", lineage.newest()},
-                  {"versions", Json::array()}};
-    for (const auto& [version, manifest] : lineage.manifests()) {
-      std::uint64_t size = 0;
-      for (const PayloadEntry& payload : manifest.payloads) size += payload.size;
-      entry["versions"].push_back({{"version", version},
-                                   {"base_version", manifest.identity.base_version},
-                                   {"target_digest", manifest.identity.target_digest.ToHex()},
-                                   {"profile", manifest.identity.profile},
-                                   {"changed_elements", manifest.identity.changed_elements},
-                                   {"payload_bytes", size}});
-    }
+    SEGUE_ASSIGN_OR_RETURN(Json entry, DescribeLineage(*store, name));
     json["lineages"].push_back(std::move(entry));
   }
   return json;
 }
 
-Result<Json> InspectPayload(ByteSpan bytes, const std::string& plan_path) {
+Result<Json> InspectLineage(const std::string& folder) {
+  // With a part after it, so that a '/' at the end makes no difference.
+  const std::filesystem::path path =
+      std::filesystem::absolute(JoinPath(folder, "lineage.json")).lexically_normal().parent_path();
+  SEGUE_ASSIGN_OR_RETURN(const auto store,
+                         OpenStore("dir:" + path.parent_path().string(), /*create=*/false));
+  Json json = {{"kind", "lineage"}};
+  SEGUE_ASSIGN_OR_RETURN(const Json described, DescribeLineage(*store, path.filename().string()));
+  json.update(described);
+  return json;
+}
+
+// The plan of the lineage whose folder `payload` lies in; empty where it lies in none.
+Result<std::string> FindPlan(const std::string& payload) {
+  // LINEAGE/payloads/VERSION/NAME.
+  constexpr int kDepth = 3;
+  std::filesystem::path folder = std::filesystem::absolute(payload).lexically_normal();
+  for (int i = 0; i < kDepth; ++i) folder = folder.parent_path();
+  const std::string record_path = JoinPath(folder.string(), "lineage.json");
+  if (!FileExists(record_path)) return std::string();
+  SEGUE_ASSIGN_OR_RETURN(const ByteVector json, ReadFile(record_path, limits::kManifestSizeMax));
+  SEGUE_ASSIGN_OR_RETURN(const LineageRecord record, LineageRecord::Parse(json, record_path));
+  return JoinPath(folder.string(), "plans/" + record.plan.ToHex());
+}
+
+Result<Json> InspectPayload(ByteSpan bytes, const std::string& path, std::string plan_path) {
   if (plan_path.empty()) {
-    return InvalidArgument("a payload is described by its plan; name it with --plan");
+    SEGUE_ASSIGN_OR_RETURN(plan_path, FindPlan(path));
+  }
+  if (plan_path.empty()) {
+    return InvalidArgument("payload '" + path +
+                           "' does not lie in a store; name its plan with --plan");
   }
   SEGUE_ASSIGN_OR_RETURN(const ByteVector object, ReadFile(plan_path, limits::kPlanSizeMax));
   SEGUE_ASSIGN_OR_RETURN(const Plan plan, Plan::Parse(object));
@@ -160,7 +195,7 @@ Result<Json> InspectFile(const std::string& path, const std::string& plan_path) 
   SEGUE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
   const std::string_view magic =
       AsText(file.bytes().first(std::min<std::size_t>(8, file.bytes().size())));
-  if (magic == kPayloadMagic) return InspectPayload(file.bytes(), plan_path);
+  if (magic == kPayloadMagic) return InspectPayload(file.bytes(), path, plan_path);
   if (magic == "SEGUEPLN") {
     SEGUE_ASSIGN_OR_RETURN(const Plan plan, Plan::Parse(file.bytes()));
     Json json = {{"kind", "plan"}};
@@ -177,6 +212,13 @@ Result<Json> InspectFile(const std::string& path, const std::string& plan_path) 
   return InspectJson(file.bytes(), path);
 }
 
+// Nothing has been published there yet: nothing at all, or a publisher's temporaries alone.
+bool IsEmptyStore(const std::string& place) {
+  const auto names = ListDirectory(place);
+  const std::vector<std::string> temporaries = {std::string(kTemporaryFolder)};
+  return names.ok() && (names.value().empty() || names.value() == temporaries);
+}
+
 }  // namespace
 
 Result<std::string> Inspect(const std::string& path, const std::string& plan) {
@@ -188,6 +230,10 @@ Result<std::string> Inspect(const std::string& path, const std::string& plan) {
     json = InspectFile(place, plan);
   } else if (const auto lineages = FindLineages(place); !lineages.empty()) {
     json = InspectStore(place, lineages);
+  } else if (FileExists(JoinPath(place, "lineage.json"))) {
+    json = InspectLineage(place);
+  } else if (IsEmptyStore(place)) {
+    json = InspectStore(place, {});
   } else {
     json = InspectCheckpoint(place);
   }

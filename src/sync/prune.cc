@@ -8,67 +8,117 @@
 #include <set>
 #include <span>
 
-#include "base/limits.h"
+#include "base/file.h"
+#include "sync/lineage.h"
 
 namespace segue {
 namespace {
 
-// Objects that the kept versions name; one of them may lie in an older version's folder.
-Result<std::set<std::string>> NeededObjects(Store& store, const LineageRecord& lineage,
-                                            std::span<const std::uint64_t> kept) {
-  std::set<std::string> needed;
-  for (const std::uint64_t version : kept) {
-    const std::string name = object_name::Version(lineage.lineage, version);
-    SEGUE_ASSIGN_OR_RETURN(const ByteVector json, store.Get(name, limits::kManifestSizeMax));
-    SEGUE_ASSIGN_OR_RETURN(const Manifest manifest, Manifest::Parse(json, name));
-    for (const PayloadEntry& payload : manifest.payloads) needed.insert(payload.object);
-  }
-  return needed;
-}
+class Pruner {
+ public:
+  Pruner(Store& store, const LineageRecord& lineage)
+      : store_(store), lineage_(lineage), name_(lineage.lineage) {}
 
-Status PruneVersion(Store& store, const LineageRecord& lineage, std::uint64_t version,
-                    const std::set<std::string>& needed) {
-  SEGUE_RETURN_IF_ERROR(store.Delete(object_name::Version(lineage.lineage, version)));
-  const std::string folder = object_name::PayloadFolder(lineage.lineage, version);
-  SEGUE_ASSIGN_OR_RETURN(const auto objects, store.List(folder));
-  for (const std::string& object : objects) {
-    const std::string name = folder + "/" + object;
-    if (!needed.contains(name)) SEGUE_RETURN_IF_ERROR(store.Delete(name));
+  PruneReport Run(std::uint64_t retain) {
+    if (retain == 0) return {};
+    const Status status = Prune(retain);
+    if (!status.ok()) report_.warnings.push_back("nothing was pruned: " + status.message());
+    return std::move(report_);
   }
-  return {};
-}
+
+ private:
+  Status Prune(std::uint64_t retain) {
+    SEGUE_ASSIGN_OR_RETURN(const auto versions, Lineage::ListVersions(store_, name_));
+    if (versions.empty()) return {};
+    const std::size_t count = versions.size() <= retain ? 0 : versions.size() - retain;
+    const auto kept = std::span(versions).subspan(count);
+    SEGUE_RETURN_IF_ERROR(ReadKept(kept));
+    for (const std::uint64_t version : std::span(versions).first(count)) {
+      const Status status = PruneVersion(version);
+      if (status.ok()) report_.pruned.push_back(version);
+      Note("version " + std::to_string(version), status);
+    }
+    RemoveOrphans(versions);
+    return {};
+  }
+
+  // Objects that the kept versions name (one of them may lie in an older version's folder), and
+  // what the oldest starts from.
+  Status ReadKept(std::span<const std::uint64_t> kept) {
+    for (const std::uint64_t version : kept) {
+      Result<Manifest> manifest = ReadManifest(store_, lineage_, version);
+      if (!manifest.ok()) return manifest.status();
+      for (const PayloadEntry& payload : manifest->payloads) needed_.insert(payload.object);
+      if (version == kept.front()) gone_max_ = manifest->identity.base_version;
+    }
+    return {};
+  }
+
+  Status PruneVersion(std::uint64_t version) {
+    SEGUE_RETURN_IF_ERROR(store_.Delete(object_name::Version(name_, version)));
+    return EmptyFolder(object_name::PayloadFolder(name_, version));
+  }
+
+  // Versions without a manifest up to the base of the oldest kept one: a pruner or a publisher was
+  // killed there. One that is being published now is newer than what its base was.
+  void RemoveOrphans(const std::vector<std::uint64_t>& versions) {
+    for (const std::uint64_t version : FoldersUpToBase(object_name::PayloadFolders(name_))) {
+      if (std::binary_search(versions.begin(), versions.end(), version)) continue;
+      Note("what version " + std::to_string(version) + " has left",
+           EmptyFolder(object_name::PayloadFolder(name_, version)));
+    }
+    for (const std::uint64_t version : FoldersUpToBase(object_name::OwnerFolders(name_))) {
+      Note("owner records of version " + std::to_string(version), RemoveSessions(version));
+    }
+  }
+
+  std::vector<std::uint64_t> FoldersUpToBase(const std::string& folder) {
+    std::vector<std::uint64_t> versions;
+    const auto names = store_.ListFolders(folder);
+    if (!names.ok()) Note("'" + folder + "'", names.status());
+    if (!names.ok()) return versions;
+    for (const std::string& name : names.value()) {
+      const auto version = object_name::ParseVersionFolder(name);
+      if (version && *version <= gone_max_) versions.push_back(*version);
+    }
+    return versions;
+  }
+
+  Status RemoveSessions(std::uint64_t version) {
+    const std::string folder = DirectoryOf(object_name::OwnerFolder(name_, version, "session"));
+    SEGUE_ASSIGN_OR_RETURN(const auto sessions, store_.ListFolders(folder));
+    for (const std::string& session : sessions) {
+      SEGUE_RETURN_IF_ERROR(EmptyFolder(object_name::OwnerFolder(name_, version, session)));
+    }
+    return {};
+  }
+
+  Status EmptyFolder(const std::string& folder) {
+    SEGUE_ASSIGN_OR_RETURN(const auto objects, store_.List(folder));
+    for (const std::string& object : objects) {
+      const std::string name = folder + "/" + object;
+      if (!needed_.contains(name)) SEGUE_RETURN_IF_ERROR(store_.Delete(name));
+    }
+    return {};
+  }
+
+  void Note(const std::string& what, const Status& status) {
+    if (status.ok()) return;
+    report_.warnings.push_back(what + " could not be pruned: " + status.message());
+  }
+
+  Store& store_;
+  const LineageRecord& lineage_;
+  const std::string& name_;
+  std::set<std::string> needed_;
+  std::uint64_t gone_max_ = 0;
+  PruneReport report_;
+};
 
 }  // namespace
 
 PruneReport PruneVersions(Store& store, const LineageRecord& lineage, std::uint64_t retain) {
-  PruneReport report;
-  const auto listed = store.List(object_name::VersionFolder(lineage.lineage));
-  if (!listed.ok()) {
-    report.warnings.push_back("nothing was pruned: " + listed.status().message());
-    return report;
-  }
-  std::vector<std::uint64_t> versions;
-  for (const std::string& name : listed.value()) {
-    if (const auto version = object_name::ParseVersion(name)) versions.push_back(*version);
-  }
-  std::sort(versions.begin(), versions.end());
-  if (retain == 0 || versions.size() <= retain) return report;
-  const std::size_t count = versions.size() - retain;
-  const auto needed = NeededObjects(store, lineage, std::span(versions).subspan(count));
-  if (!needed.ok()) {
-    report.warnings.push_back("nothing was pruned: " + needed.status().message());
-    return report;
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    const Status status = PruneVersion(store, lineage, versions[i], needed.value());
-    if (status.ok()) {
-      report.pruned.push_back(versions[i]);
-    } else {
-      report.warnings.push_back("version " + std::to_string(versions[i]) +
-                                " could not be pruned: " + status.message());
-    }
-  }
-  return report;
+  return Pruner(store, lineage).Run(retain);
 }
 
 }  // namespace segue

@@ -18,7 +18,9 @@ struct PruneReport {
   std::vector<std::string> warnings;
 };
 
-// Keeps the newest `retain` versions (at least one). What cannot be removed becomes a warning.
+// Keeps the newest `retain` versions (at least one; 0: all). Removes as well what versions that are
+// gone have left behind: payloads and owner records of a pruner or publisher that was killed. What
+// cannot be removed becomes a warning.
 PruneReport PruneVersions(Store& store, const LineageRecord& lineage, std::uint64_t retain);
 
 }  // namespace segue

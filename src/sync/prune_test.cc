@@ -4,6 +4,8 @@
 // each other.
 #include "sync/prune.h"
 
+#include <chrono>
+#include <filesystem>
 #include <thread>
 
 #include "store/store.h"
@@ -65,6 +67,51 @@ TEST_F(PruneTest, TwoPruners) {
   }
   pruners.clear();
   EXPECT_EQ(store_->List(object_name::VersionFolder("default")).value().size(), 1u);
+}
+
+// A pruner that was killed between manifest and payload, and owners whose publish never came: later
+// prunes find what they left, although no manifest names it any more.
+TEST_F(PruneTest, LeftoversOfVersionsThatAreGoneAreRemoved) {
+  ASSERT_TRUE(store_->Delete(object_name::Version("default", 2)).ok());
+  const auto stale = object_name::Owner("default", 2, "run1", 1, 2);
+  const auto live = object_name::Owner("default", 7, "run1", 1, 2);
+  const auto coming = object_name::PayloadFolder("default", 7) + "/coming";
+  for (const std::string& name : {stale, live, coming}) {
+    ASSERT_TRUE(store_->PutIfAbsent(name, AsBytes("x")).ok());
+  }
+  const auto left = [&](std::uint64_t version) {
+    return store_->List(object_name::PayloadFolder("default", version)).value().size();
+  };
+  // Nothing to prune by count; version 1 is kept, and 2 is not older than it.
+  EXPECT_TRUE(PruneVersions(*store_, record_, 5).pruned.empty());
+  EXPECT_EQ(left(2), 1u);
+  // Version 3 starts from 2, so nobody publishes 2 any more.
+  const PruneReport report = PruneVersions(*store_, record_, 4);
+  EXPECT_TRUE(report.warnings.empty());
+  EXPECT_EQ(report.pruned, std::vector<std::uint64_t>{1});
+  EXPECT_EQ(left(1) + left(2), 0u);
+  EXPECT_EQ(left(3), 1u);
+  EXPECT_EQ(store_->ListFolders(object_name::PayloadFolders("default")).value().size(), 5u);
+  EXPECT_EQ(store_->Size(stale).status().code(), StatusCode::kNotFound);
+  EXPECT_TRUE(store_->Size(live).ok());
+  EXPECT_TRUE(store_->Size(coming).ok());
+}
+
+// With or without versions to prune.
+TEST_F(PruneTest, EveryPublishRemovesStaleTemporaries) {
+  const std::string folder = JoinPath(path_, ".tmp");
+  ASSERT_TRUE(MakeDirectories(folder).ok());
+  for (const char* name : {"stale", "fresh"}) {
+    test::WriteFile(JoinPath(folder, name), std::string_view("x"));
+  }
+  const auto old = std::filesystem::file_time_type::clock::now() - std::chrono::hours(25);
+  std::filesystem::last_write_time(JoinPath(folder, "stale"), old);
+  trainer_.Step(7);
+  const auto report = Publish(test::PublishOf(path_, trainer_.Directory(6), trainer_.Directory(7)));
+  ASSERT_TRUE(report.ok());
+  EXPECT_TRUE(report.value().warnings.empty());
+  EXPECT_FALSE(FileExists(JoinPath(folder, "stale")));
+  EXPECT_TRUE(FileExists(JoinPath(folder, "fresh")));
 }
 
 }  // namespace

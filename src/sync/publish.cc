@@ -16,7 +16,6 @@
 #include "checkpoint/plan.h"
 #include "delta/encoder.h"
 #include "delta/profile.h"
-#include "store/dir_store.h"
 #include "sync/lineage.h"
 #include "sync/owners.h"
 #include "sync/prune.h"
@@ -299,8 +298,7 @@ class Publication {
       report_.pruned = std::move(pruned.pruned);
       std::move(pruned.warnings.begin(), pruned.warnings.end(), std::back_inserter(warnings));
     }
-    auto* const folder = dynamic_cast<DirStore*>(store_.get());
-    const Status status = folder == nullptr ? Status() : folder->RemoveStaleTemporaries(kStaleAge);
+    const Status status = store_->RemoveStaleTemporaries(kStaleAge);
     if (!status.ok()) warnings.push_back("old temporaries stay: " + status.message());
   }
 

@@ -27,10 +27,10 @@ Status CompareBytes(const Plan& plan, const Checkpoint& a, const Checkpoint& b,
         const std::byte* right = b.TensorBytes(place.tensor).data() + place.offset;
         if (std::memcmp(left, right, place.size) == 0) return {};
         const auto differs = std::mismatch(left, left + place.size, right).first - left;
-        return Corruption(DescribeChunk(plan, chunk) + ": byte " +
-                          std::to_string(place.offset + static_cast<std::uint64_t>(differs)) +
-                          " of the tensor differs between '" + options.checkpoint + "' and '" +
-                          options.against + "'");
+        return VersionMismatch(DescribeChunk(plan, chunk) + ": byte " +
+                               std::to_string(place.offset + static_cast<std::uint64_t>(differs)) +
+                               " of the tensor differs between '" + options.checkpoint + "' and '" +
+                               options.against + "'");
       });
 }
 
@@ -40,8 +40,9 @@ Status VerifyAgainst(const Plan& plan, const Checkpoint& checkpoint, const Verif
   SEGUE_ASSIGN_OR_RETURN(const Plan other_plan, Plan::FromCheckpoint(other, plan.chunk_size()));
   SEGUE_RETURN_IF_ERROR(ComparePlans(plan, other_plan, options.checkpoint, options.against));
   SEGUE_RETURN_IF_ERROR(CompareBytes(plan, checkpoint, other, options));
-  report.layout_matches =
-      Layout::FromCheckpoint(checkpoint).digest() == Layout::FromCheckpoint(other).digest();
+  const Sha256 layout = Layout::FromCheckpoint(checkpoint).digest();
+  report.layout_matches = (options.store.empty() || report.layout_matches) &&
+                          layout == Layout::FromCheckpoint(other).digest();
   return {};
 }
 
@@ -99,6 +100,10 @@ Result<VerifyReport> Verify(const VerifyOptions& options) {
   }
   if (!options.against.empty()) {
     SEGUE_RETURN_IF_ERROR(VerifyAgainst(plan, checkpoint, options, report));
+  }
+  if (report.layout_matches) {
+    for (const Shard& shard : checkpoint.shards()) report.files.push_back(shard.name);
+    if (!checkpoint.index_json().empty()) report.files.emplace_back(kIndexFileName);
   }
   report.seconds = watch.Lap();
   return report;

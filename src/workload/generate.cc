@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/limits.h"
 #include "workload/simulation.h"
 #include "workload/writer.h"
 
@@ -37,6 +38,22 @@ Status CheckOptions(const GenerateOptions& options) {
     return InvalidArgument("'" + first + "' exists; generate writes into a new directory");
   }
   return {};
+}
+
+// `bytes`: of one version. Before memory is taken for it.
+Status CheckSize(const GenerateOptions& options, std::uint64_t bytes) {
+  if (bytes > limits::kGenerateSizeMax) {
+    return ResourceExhausted("generate: a checkpoint of " + std::to_string(bytes) +
+                             " bytes is over the limit of " +
+                             std::to_string(limits::kGenerateSizeMax));
+  }
+  SEGUE_ASSIGN_OR_RETURN(const std::uint64_t free, FreeSpace(options.directory));
+  const std::uint64_t versions = std::uint64_t{options.steps} + 1;
+  if (bytes <= free / versions) return {};
+  return ResourceExhausted("generate: " + std::to_string(versions) + " versions of " +
+                           std::to_string(bytes) + " bytes are more than the " +
+                           std::to_string(free) + " bytes that are free for '" + options.directory +
+                           "'");
 }
 
 // What is stored for the tensors, one after the other, and where each tensor's part of it begins.
@@ -78,11 +95,14 @@ Result<GenerateReport> Generate(const GenerateOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   SEGUE_RETURN_IF_ERROR(CheckOptions(options));
   SEGUE_ASSIGN_OR_RETURN(const workload::Preset preset, workload::FindPreset(options.preset));
+  SEGUE_RETURN_IF_ERROR(CheckSize(options, options.model_bytes));
   std::vector<workload::ModelTensor> tensors =
       workload::MakeModel({options.model_bytes, preset.format, preset.has_experts, options.seed});
   const Stored stored = ListStored(tensors);
   SEGUE_ASSIGN_OR_RETURN(const workload::ShardLayout layout,
                          workload::ShardLayout::Make(stored.specs, options.shard_count));
+  // A small size is met by about; many steps of it still add up.
+  SEGUE_RETURN_IF_ERROR(CheckSize(options, layout.total_size()));
   SEGUE_ASSIGN_OR_RETURN(
       Simulation simulation,
       Simulation::Make(preset, std::move(tensors), options.seed, options.steps, options.threads));

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/limits.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/plan.h"
 #include "checkpoint/testing.h"
@@ -119,6 +120,25 @@ TEST(Generate, WithoutStepsThereIsABaseAlone) {
   EXPECT_EQ(report.directories.size(), 1u);
   EXPECT_TRUE(report.steps.empty());
   EXPECT_TRUE(Checkpoint::Open(report.directories[0]).ok());
+}
+
+// Nothing is made of a size that no disk holds: neither its list of tensors nor its first
+// directory.
+TEST(Generate, SizesBeyondLimitOrDiskAreRefusedFirst) {
+  test::TemporaryDirectory directory;
+  GenerateOptions options = Options(directory, "bf16-1");
+  for (const std::uint64_t bytes :
+       {std::uint64_t{9'000'000'000'000'000'000}, std::uint64_t{1} << 53,
+        limits::kGenerateSizeMax + 1, limits::kGenerateSizeMax}) {
+    options.model_bytes = bytes;
+    options.steps = 1u << 30;
+    const auto report = Generate(options);
+    EXPECT_EQ(report.status().code(), StatusCode::kResourceExhausted) << bytes;
+  }
+  options.model_bytes = 1;
+  options.steps = UINT32_MAX;
+  EXPECT_EQ(Generate(options).status().code(), StatusCode::kResourceExhausted);
+  EXPECT_FALSE(FileExists(options.directory));
 }
 
 }  // namespace

@@ -139,7 +139,8 @@ def test_flipped_bit(segue, trace_stores, tmp_path):  # case D9
         else:
             assert not segue(*apply, "--trust-state")["full_scan"]
             segue.fails("version_mismatch", "verify", "--checkpoint", engine, "--store", store)
-            message = segue.fails("corruption", "verify", "--checkpoint", engine, "--against", V2)
+            message = segue.fails("version_mismatch", "verify", "--checkpoint", engine, "--against",
+                                  V2)
             assert f"'{tensor}'" in message
 
 
