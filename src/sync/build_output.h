@@ -29,8 +29,8 @@ class OutputBuilder {
 
   const std::string& directory() const { return part_; }
 
-  // Writes the shards as `layout` says with the base's tensor bytes, and the index. Corruption where
-  // layout and plan disagree.
+  // Writes the shards as `layout` says with the base's tensor bytes, and the index. Corruption
+  // where layout and plan disagree.
   Status CopyBase(const Checkpoint& base, const Layout& layout, const Plan& plan);
   // Copies of the base directory's other files (configuration, tokenizer), or of what their links
   // lead to. What is left out (subdirectories, hidden files, other weights) becomes a warning.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the program says to somebody who knows the README alone: hints, refusals that name the option
-to use, and what is left after Ctrl-C."""
+"""What the program says to somebody who knows the README alone: hints, refusals that name the
+option to use, and what is left after Ctrl-C."""
 
 import shutil
 import signal
