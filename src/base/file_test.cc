@@ -248,7 +248,7 @@ TEST_F(FileTest, AllocatedHolesKeepTheBytesAndTheSize) {
   ASSERT_EQ(::stat(Path("a").c_str(), &after), 0);
   EXPECT_EQ(after.st_size, before.st_size);
   EXPECT_GE(after.st_blocks, before.st_blocks);
-  EXPECT_EQ(Text("a").substr(1 << 20), "end");
+  EXPECT_EQ(AsText(ReadFileRange(Path("a"), 1 << 20, 3).value()), "end");
   EXPECT_EQ(AllocateBlocks(Path("none"), ranges).code(), StatusCode::kNotFound);
 }
 

@@ -11,7 +11,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <fstream>
+#include <new>
 #include <numeric>
 #include <string>
 
@@ -181,7 +183,7 @@ TEST(ThreadsDeathTest, FewerThreadsDoTheWorkWhereTheSystemHasNoMore) {
 TEST(ParallelForTest, MemoryThatRunsOutInAThreadIsAStatus) {
   for (const unsigned threads : kThreads) {
     const auto throws = [](std::size_t index) -> Status {
-      if (index == 20) throw std::bad_alloc();
+      if (index == 20) std::rethrow_exception(std::make_exception_ptr(std::bad_alloc()));
       return {};
     };
     const Status status =

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Goal: every round runs every index once on no more threads than the pool has, and a failure in
+// one round leaves the pool fit for the next.
 #include "base/worker_pool.h"
 
 #include <gtest/gtest.h>

@@ -282,7 +282,7 @@ TEST_F(CheckpointTest, IndexAndShardsMustAgree) {
 
 TEST_F(CheckpointTest, FaultsNameTheFirstBadShard) {
   WriteShards(8);
-  for (const std::size_t i : {2, 5}) WriteFile(directory_.File(ShardName(i, 8)), "not safetensors");
+  for (const std::size_t i : {2, 5}) WriteFile(directory_.File(ShardName(i, 8)), "short");
   for (int i = 0; i < 20; ++i) {
     EXPECT_THAT(Refusal(StatusCode::kCorruption), HasSubstr(ShardName(2, 8)));
   }
