@@ -37,6 +37,8 @@ Verb AddInspect(CLI::App& program);
 Verb AddResolve(CLI::App& program);
 Verb AddGenerate(CLI::App& program);
 Verb AddBench(CLI::App& program);
+Verb AddCheckpoint(CLI::App& program);
+Verb AddRestore(CLI::App& program);
 Verb AddServe(CLI::App& program);
 Verb AddEngine(CLI::App& program);
 

@@ -45,6 +45,9 @@ inline constexpr unsigned kThreadCountMax = 1024;
 // One checkpoint of `segue generate`: beyond any model, and its list of tensors fits into memory.
 inline constexpr std::uint64_t kGenerateSizeMax = 1ull << 44;
 
+// Objects of a store in one file.
+inline constexpr std::uint64_t kArchiveEntryCountMax = 1'000'000;
+
 // HTTP: what a client may send, and how long it may take over it.
 inline constexpr std::uint64_t kHttpBodySizeMax = 1ull << 20;
 inline constexpr int kHttpReadSecondsMax = 10;

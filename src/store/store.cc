@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "store/archive.h"
 #include "store/dir_store.h"
 
 namespace segue {
@@ -84,9 +85,14 @@ Result<PutOutcome> Store::PutIfAbsent(const std::string& name, ByteSpan bytes) {
 
 Result<std::unique_ptr<Store>> OpenStore(const std::string& url, bool create) {
   const std::string_view scheme = SchemeOf(url);
+  if (scheme == "file") {
+    SEGUE_ASSIGN_OR_RETURN(std::unique_ptr<Store> archive,
+                           ArchiveStore::Open(url, url.substr(scheme.size() + 1)));
+    return archive;
+  }
   if (!scheme.empty() && scheme != "dir") {
     return Unsupported("store " + Quoted(url) + " has the scheme '" + std::string(scheme) +
-                       "'; expected dir:PATH or a plain path");
+                       "'; expected dir:PATH, a plain path or file:PATH");
   }
   const std::string path = scheme.empty() ? url : url.substr(scheme.size() + 1);
   if (path.empty() || path.find('\0') != std::string::npos) {

@@ -66,7 +66,7 @@ class Store {
   Result<PutOutcome> PutIfAbsent(const std::string& name, ByteSpan bytes);
 };
 
-// Opens `url`: "dir:PATH" or a plain path. Other schemes: Unsupported. A dir store need not exist
+// Opens `url`: "dir:PATH" or a plain path; "file:PATH" for a store in one file, to read. Other schemes: Unsupported. A dir store need not exist
 // yet when `create` is set; otherwise NotFound.
 Result<std::unique_ptr<Store>> OpenStore(const std::string& url, bool create);
 

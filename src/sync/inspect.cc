@@ -15,6 +15,7 @@
 #include "checkpoint/plan.h"
 #include "delta/manifest.h"
 #include "delta/payload_table.h"
+#include "store/archive.h"
 #include "store/dir_writer.h"
 #include "store/store.h"
 #include "sync/checkpoint_state.h"
@@ -100,14 +101,31 @@ Result<Json> DescribeLineage(Store& store, const std::string& name) {
   return entry;
 }
 
-Result<Json> InspectStore(const std::string& path, const std::vector<std::string>& lineages) {
-  SEGUE_ASSIGN_OR_RETURN(const auto store, OpenStore("dir:" + path, /*create=*/false));
+Result<Json> DescribeStore(Store& store, const std::vector<std::string>& lineages) {
   Json json = {{"kind", "store"}, {"lineages", Json::array()}};
   for (const std::string& name : lineages) {
-    SEGUE_ASSIGN_OR_RETURN(Json entry, DescribeLineage(*store, name));
+    SEGUE_ASSIGN_OR_RETURN(Json entry, DescribeLineage(store, name));
     json["lineages"].push_back(std::move(entry));
   }
   return json;
+}
+
+Result<Json> InspectStore(const std::string& path, const std::vector<std::string>& lineages) {
+  SEGUE_ASSIGN_OR_RETURN(const auto store, OpenStore("dir:" + path, /*create=*/false));
+  return DescribeStore(*store, lineages);
+}
+
+// A tar archive says so in its first header.
+bool IsArchive(ByteSpan bytes) {
+  constexpr std::size_t kMagicOffset = 257;
+  return bytes.size() >= kTarBlockSize &&
+         AsText(bytes.subspan(kMagicOffset, 8)).starts_with("ustar");
+}
+
+Result<Json> InspectArchive(const std::string& path) {
+  SEGUE_ASSIGN_OR_RETURN(const auto store, OpenStore("file:" + path, /*create=*/false));
+  SEGUE_ASSIGN_OR_RETURN(const auto lineages, store->ListFolders(""));
+  return DescribeStore(*store, lineages);
 }
 
 Result<Json> InspectLineage(const std::string& folder) {
@@ -209,6 +227,7 @@ Result<Json> InspectFile(const std::string& path, const std::string& plan_path) 
     json["has_index"] = !layout.index_json().empty();
     return json;
   }
+  if (IsArchive(file.bytes())) return InspectArchive(path);
   return InspectJson(file.bytes(), path);
 }
 
