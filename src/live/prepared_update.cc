@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/begun_apply.h"
 #include "base/file.h"
 #include "sync/lineage.h"
 #include "sync/stopwatch.h"
@@ -94,6 +95,7 @@ Status PreparedUpdate::Preflight(const Resources& resources) {
 Status PreparedUpdate::Apply() {
   if (changes_bytes()) {
     Stopwatch watch;
+    const BegunApply begun;
     weights_.BeginApply(plan_.target_version);
     const Status applied = applier_->Apply();
     report_.apply_s = watch.Lap();

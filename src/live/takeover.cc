@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/begun_apply.h"
 #include "base/threads.h"
 #include "checkpoint/checkpoint.h"
 #include "delta/encoder.h"
@@ -83,6 +84,7 @@ Status FinishApply(Store& store, const ReceiverOptions& options, LiveWeights& we
                                                             scratch.path(), options.threads, {}));
     staged = std::move(fetched.staged);
   }
+  const BegunApply begun;
   const auto resolved = ResolveLive(weights.plan(), staged, weights.view(), options.threads);
   if (!resolved.ok()) {
     weights.SetPhase(Phase::kPoisoned);
@@ -103,7 +105,10 @@ Result<std::unique_ptr<Segment>> OpenOrCreate(Store& store, const ReceiverOption
   if (segment.status().code() == StatusCode::kNotFound) {
     SEGUE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.checkpoint));
     SEGUE_ASSIGN_OR_RETURN(const Plan plan, PlanOfCheckpoint(store, options.lineage, checkpoint));
-    return Segment::Create(options.name, plan, options.lineage);
+    SEGUE_ASSIGN_OR_RETURN(auto created, Segment::Create(options.name, plan, options.lineage));
+    // Once, before anybody waits: every later pause is shorter for it.
+    created->CollapseToHugePages();
+    return created;
   }
   if (!segment.ok()) return segment.status();
   const LiveVersion held = segment.value()->version();
