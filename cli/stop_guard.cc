@@ -5,11 +5,12 @@
 #include "cli/stop_guard.h"
 
 #include <fmt/core.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -20,7 +21,7 @@ namespace segue::cli {
 namespace {
 
 constexpr timespec kInterval = {0, 50'000'000};
-constexpr timespec kRemoveInterval = {0, 20'000'000};
+constexpr std::chrono::milliseconds kRemoveInterval{20};
 constexpr int kRemoveTries = 50;
 
 bool IsIgnored(int signal) {
@@ -69,7 +70,7 @@ void RemoveWhileWritten(const std::vector<std::string>& directories) {
     for (const std::string& directory : directories) {
       std::filesystem::remove_all(directory, error);
     }
-    (void)::nanosleep(&kRemoveInterval, nullptr);
+    std::this_thread::sleep_for(kRemoveInterval);
     if (std::none_of(directories.begin(), directories.end(), is_there)) return;
   }
 }

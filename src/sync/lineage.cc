@@ -16,15 +16,35 @@ namespace {
 
 constexpr std::size_t kLineagesShownMax = 20;
 
-// "; it has 'a', 'b'". Of a dir store alone: a store does not list folders.
-std::string KnownLineages(const std::string& url) {
-  const auto lineages = FindLineages(url.starts_with("dir:") ? url.substr(4) : url);
-  if (lineages.empty()) return "; it has none";
-  std::string text = "; it has ";
-  for (std::size_t i = 0; i < lineages.size() && i < kLineagesShownMax; ++i) {
-    text += (i == 0 ? "'" : ", '") + lineages[i] + "'";
+bool HoldsLineage(Store& store, const std::string& name) {
+  const auto names = store.List(name);
+  return CheckLineageName(name).ok() && names.ok() &&
+         std::find(names.value().begin(), names.value().end(), "lineage.json") !=
+             names.value().end();
+}
+
+// "; it has 'a', 'b'", for a message.
+std::string KnownLineages(Store& store) {
+  const auto folders = store.ListFolders("");
+  if (!folders.ok()) return "";
+  std::string text;
+  std::size_t count = 0;
+  for (const std::string& name : folders.value()) {
+    if (!HoldsLineage(store, name)) continue;
+    if (count == kLineagesShownMax) return text + " and more";
+    text += (count++ == 0 ? "; it has '" : ", '") + name + "'";
   }
-  return text + (lineages.size() > kLineagesShownMax ? " and more" : "");
+  return count == 0 ? "; it has none" : text;
+}
+
+// The chain to `to` passes `from` by: `step` is where.
+Status NoWay(const DeltaIdentity& step, std::uint64_t from, std::uint64_t to) {
+  const std::string base = std::to_string(step.base_version);
+  return VersionMismatch("no way leads from version " + std::to_string(from) + " to " +
+                         std::to_string(to) + " of lineage '" + step.lineage + "': version " +
+                         std::to_string(step.target_version) + " starts from " + base +
+                         "; rebuild from a full copy of version " + base +
+                         " (apply with --output)");
 }
 
 }  // namespace
@@ -66,7 +86,7 @@ Result<Lineage> Lineage::Open(Store& store, const std::string& name) {
   SEGUE_ASSIGN_OR_RETURN(const auto names, store.List(name));
   if (std::find(names.begin(), names.end(), "lineage.json") == names.end()) {
     return NotFound("store '" + store.url() + "' has no lineage '" + name + "'" +
-                    KnownLineages(store.url()));
+                    KnownLineages(store));
   }
   const std::string object = object_name::Lineage(name);
   SEGUE_ASSIGN_OR_RETURN(const ByteVector json, store.Get(object, limits::kManifestSizeMax));
@@ -192,14 +212,7 @@ Result<std::vector<Manifest>> Lineage::Path(std::uint64_t from, std::uint64_t to
                         ", expected " + identity.target_digest.ToHex());
     }
     path.push_back(found->second);
-    if (identity.base_version < from) {
-      const std::string base = std::to_string(identity.base_version);
-      return VersionMismatch("no way leads from version " + std::to_string(from) + " to " +
-                             std::to_string(to) + " of lineage '" + record_.lineage +
-                             "': version " + std::to_string(version) + " starts from " + base +
-                             "; rebuild from a full copy of version " + base +
-                             " (apply with --output)");
-    }
+    if (identity.base_version < from) return NoWay(identity, from, to);
     version = identity.base_version;
   }
   std::reverse(path.begin(), path.end());
