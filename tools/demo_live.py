@@ -3,11 +3,11 @@
 """The guided tour of live engines: a trainer that publishes the recorded steps of tests/data/trace,
 and three engines that read their weights in a loop as forward steps would.
 
-Engine `sampler` follows every version. Engine `crashed` follows too, until its receiver is killed in
-the middle, and is rebuilt from the base checkpoint. Engine `evaluation` lags: it is told to take
-every fourth version and gets the steps between as one. Every forward step of every engine holds what
-it reads against its version's digest. The last line is `verified` only if at the end the live bytes
-of all three equal the trainer's files; this script compares them itself.
+Engine `sampler` follows every version. Engine `crashed` follows too, until its receiver is killed
+in the middle, and is rebuilt from the base checkpoint. Engine `evaluation` lags: it is told to take
+every fourth version and gets the steps between as one. Every forward step of every engine holds
+what it reads against its version's digest. The last line is `verified` only if at the end the live
+bytes of all three equal the trainer's files; this script compares them itself.
 
   tools/demo_live.py [--format bf16|nvfp4|fp8]
 """
@@ -100,7 +100,7 @@ def train(trace, store, receivers):
         sampler.wait_for(version)
         if version == CRASH_AFTER:
             crashed.kill()
-            print(f"version {version}: the receiver of `crashed` is killed; its engine waits or reads on")
+            print(f"version {version}: the receiver of `crashed` is killed; its engine goes on")
         elif version == CRASH_AFTER + 2:
             crashed.start("--rebuild")
             print(f"version {version}: `crashed` is rebuilt from the base checkpoint, in one step")

@@ -12,18 +12,6 @@
 #include "sync/stopwatch.h"
 
 namespace segue {
-namespace {
-
-// The version that the weights are: the one they were given, if the lineage knows it by the same
-// digest, else the one whose digest it is.
-std::optional<std::uint64_t> Locate(const Lineage& lineage, const LiveVersion& held,
-                                    std::uint64_t target) {
-  const auto facts = lineage.Version(held.version);
-  if (facts && facts->digest == held.digest && held.version <= target) return held.version;
-  return lineage.FindVersion(held.digest, target);
-}
-
-}  // namespace
 
 Result<UpdatePlan> PlanUpdate(Store& store, const std::string& name, const LiveWeights& weights,
                               std::optional<std::uint64_t> target_version) {
@@ -41,15 +29,9 @@ Result<UpdatePlan> PlanUpdate(Store& store, const std::string& name, const LiveW
                     "; its newest is " + std::to_string(lineage.newest()));
   }
   plan.target_digest = target->digest;
-  const LiveVersion held = weights.version();
-  const auto base = Locate(lineage, held, plan.target_version);
-  if (!base) {
-    return VersionMismatch("the live weights have digest " + held.digest.ToHex() +
-                           ", which is no version up to " + std::to_string(plan.target_version) +
-                           " of lineage '" + name + "'");
-  }
-  plan.base_version = *base;
-  SEGUE_ASSIGN_OR_RETURN(plan.chain, lineage.Path(*base, plan.target_version));
+  SEGUE_ASSIGN_OR_RETURN(Way way, lineage.FindWay(weights.version().digest, plan.target_version));
+  plan.base_version = way.from;
+  plan.chain = std::move(way.manifests);
   return plan;
 }
 

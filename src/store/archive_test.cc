@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "checkpoint/testing.h"
+#include "store/test_support.h"
 
 namespace segue {
 namespace {
@@ -27,14 +27,15 @@ class ArchiveTest : public testing::Test {
     ASSERT_TRUE(writer.Finish().ok());
   }
   Result<std::unique_ptr<Store>> Open() { return OpenStore("file:" + path_, false); }
+  void Write(ByteSpan bytes) { ASSERT_TRUE(WriteFileAtomic(path_, bytes).ok()); }
   void Damage(std::uint64_t offset, std::byte value) {
     ByteVector bytes = ReadFile(path_, 1u << 20).value();
     bytes[offset] = value;
-    test::WriteFile(path_, bytes);
+    Write(bytes);
   }
 
-  test::TemporaryDirectory directory_;
-  std::string path_ = directory_.File("a.segue");
+  TemporaryFolder directory_;
+  std::string path_ = directory_ / "a.segue";
 };
 
 TEST_F(ArchiveTest, RoundTrip) {
@@ -71,7 +72,7 @@ TEST_F(ArchiveTest, EveryHeaderByteThatIsDamagedIsSeen) {
   for (std::uint64_t offset = 0; offset < kTarBlockSize; ++offset) {
     Damage(offset, good[offset] ^ std::byte{0x01});
     EXPECT_EQ(Open().status().code(), StatusCode::kCorruption) << offset;
-    test::WriteFile(path_, good);
+    Write(good);
   }
 }
 
@@ -80,10 +81,10 @@ TEST_F(ArchiveTest, TruncatedOnes) {
   const ByteVector good = ReadFile(path_, 1u << 20).value();
   // The second of the two blocks at the end is a courtesy.
   for (std::size_t size = 0; size + kTarBlockSize < good.size(); size += 100) {
-    test::WriteFile(path_, ByteSpan(good).first(size));
+    Write(ByteSpan(good).first(size));
     EXPECT_EQ(Open().status().code(), StatusCode::kCorruption) << size;
   }
-  EXPECT_EQ(OpenStore("file:" + directory_.File("none"), false).status().code(),
+  EXPECT_EQ(OpenStore("file:" + (directory_ / "none"), false).status().code(),
             StatusCode::kNotFound);
 }
 
@@ -91,14 +92,14 @@ TEST_F(ArchiveTest, NamesAndTypesThatNoStoreHas) {
   for (const char* name : {"../x", "run/../x", "/etc/passwd", "run//x", ".hidden", "run/x y"}) {
     ByteVector archive = MakeTarHeader(name, 0).value();
     archive.resize(archive.size() + 2 * kTarBlockSize);
-    test::WriteFile(path_, archive);
+    Write(archive);
     EXPECT_EQ(Open().status().code(), StatusCode::kCorruption) << name;
   }
   const ByteVector one = MakeTarHeader("run/x", 0).value();
   ByteVector twice = one;
   twice.insert(twice.end(), one.begin(), one.end());
   twice.resize(twice.size() + kTarBlockSize);
-  test::WriteFile(path_, twice);
+  Write(twice);
   EXPECT_EQ(Open().status().code(), StatusCode::kCorruption);
 }
 

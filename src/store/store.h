@@ -66,8 +66,8 @@ class Store {
   Result<PutOutcome> PutIfAbsent(const std::string& name, ByteSpan bytes);
 };
 
-// Opens `url`: "dir:PATH" or a plain path; "file:PATH" for a store in one file, to read. Other schemes: Unsupported. A dir store need not exist
-// yet when `create` is set; otherwise NotFound.
+// Opens `url`: "dir:PATH" or a plain path; "file:PATH" for a store in one file, to read. Other
+// schemes: Unsupported. A dir store need not exist yet when `create` is set; otherwise NotFound.
 Result<std::unique_ptr<Store>> OpenStore(const std::string& url, bool create);
 
 // Object names: 1 to 512 bytes of parts joined by '/'; a part is 1 to 255 of [A-Za-z0-9._-], does

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`segue checkpoint` and `segue restore`: a version as one file, and a full checkpoint again. The file
-is read here with Python's own tar reader."""
+"""`segue checkpoint` and `segue restore`: a version as one file, and a full checkpoint again. The
+file is read here with Python's own tar reader."""
 
 import json
 import tarfile
@@ -28,7 +28,8 @@ def test_any_tar_reader_lists_it(segue, trace_stores, tmp_path):
     segue("checkpoint", "--store", trace_stores["bf16"], "--output", file)
     with tarfile.open(file) as archive:
         names = archive.getnames()
-        assert names[0] == "default/lineage.json" and names[-1] == "default/versions/0000000008.json"
+        assert names[0] == "default/lineage.json"
+        assert names[-1] == "default/versions/0000000008.json"
         manifest = json.load(archive.extractfile(names[-1]))
         payload = archive.getmember(manifest["payloads"][0]["object"])
     assert manifest["base_version"] == 0 and payload.size == manifest["payloads"][0]["size"]

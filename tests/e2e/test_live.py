@@ -94,8 +94,7 @@ def test_one_shot_and_its_retry(segue, store):  # case E4
 
 def test_follow_with_an_engine(segue, store):
     with serving(segue, NAME, *at(store), "--follow", 10) as receiver:
-        engine = subprocess.Popen([segue.binary, "engine", "--name", NAME, "--until", "6", "--json"],
-                                  stdout=subprocess.PIPE, text=True)
+        engine = segue.start("engine", "--name", NAME, "--until", 6, "--json")
         for version in range(3, 7):
             publish(segue, store, version)
         report = json.loads(engine.communicate(timeout=60)[0])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kill -9 of a serving receiver inside its applies. Case D1: afterwards the live weights are exactly
-the base or exactly the target, and no engine ever reads a mix."""
+"""kill -9 of a serving receiver inside its applies. Case D1: afterwards the live weights are
+exactly the base or exactly the target, and no engine ever reads a mix."""
 
 import http.client
 import os

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Live weights in this process's own buffers: what a prepare makes, what is left for the pause, and
+// the scrub. The gate is a pair of callbacks that count.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "live/live_weights.h"
+#include "live/prepared_update.h"
+#include "live/scrubber.h"
+#include "live/takeover.h"
+#include "sync/testing.h"
+
+namespace segue {
+namespace {
+
+using test::PublishOf;
+
+class BoundWeightsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    Advance(1);
+    Advance(2);
+    store_object_ = OpenStore(store_, false).value();
+    const Checkpoint base = Checkpoint::Open(trainer_.Directory(0)).value();
+    Plan plan = Plan::FromCheckpoint(base, 65536).value();
+    for (const PlanTensor& tensor : plan.tensors()) buffers_.emplace_back(tensor.size);
+    std::vector<std::byte*> places;
+    for (ByteVector& buffer : buffers_) places.push_back(buffer.data());
+    weights_ =
+        MakeBoundWeights(std::move(plan), MutableModelView(std::move(places)), "default", gate_);
+    options_.store = store_;
+    options_.checkpoint = trainer_.Directory(0);
+    options_.staging = directory_.File("staging");
+    options_.background_threads = 1;
+    options_.threads = 1;
+  }
+
+  void Advance(std::uint64_t seed) {
+    trainer_.Step(seed);
+    ASSERT_TRUE(Publish(PublishOf(store_, trainer_.Directory(trainer_.version() - 1),
+                                  trainer_.Directory(trainer_.version())))
+                    .ok());
+  }
+
+  Result<std::unique_ptr<PreparedUpdate>> Make(std::uint64_t version) {
+    SEGUE_ASSIGN_OR_RETURN(UpdatePlan plan,
+                           PlanUpdate(*store_object_, "default", *weights_, version));
+    const PreparedUpdate::Resources resources = {*store_object_, *weights_,        *device_,
+                                                 *device_,       options_.staging, 1};
+    return PreparedUpdate::Make(resources, std::move(plan), {});
+  }
+
+  bool LiveIs(std::uint64_t version) {
+    const Checkpoint expected = Checkpoint::Open(trainer_.Directory(version)).value();
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+      if (!std::ranges::equal(buffers_[i], expected.TensorBytes(i))) return false;
+    }
+    return true;
+  }
+
+  test::TemporaryDirectory directory_;
+  test::MiniTrainer trainer_{directory_.path()};
+  std::string store_ = directory_.File("store");
+  std::unique_ptr<Store> store_object_;
+  ReceiverOptions options_;
+  int closed_ = 0;
+  CallbackGate gate_{[this](std::chrono::milliseconds) {
+                       ++closed_;
+                       return Status();
+                     },
+                     [] { return Status(); }};
+  std::vector<ByteVector> buffers_;
+  std::unique_ptr<LiveWeights> weights_;
+  std::unique_ptr<Device> device_ = MakeHostDevice(1);
+};
+
+TEST_F(BoundWeightsTest, FromCheckpointToTheNewest) {
+  EXPECT_EQ(weights_->phase(), Phase::kLoading);
+  ASSERT_TRUE(LoadCheckpoint(*store_object_, options_, *weights_).ok());
+  EXPECT_EQ(closed_, 1);
+  EXPECT_EQ(weights_->phase(), Phase::kServing);
+  EXPECT_EQ(weights_->version().version, 0u);
+  EXPECT_TRUE(LiveIs(0));
+  const auto update = Make(2);
+  ASSERT_TRUE(update.ok()) << update.status().ToString();
+  EXPECT_TRUE(LiveIs(0));
+  EXPECT_TRUE(update.value()->changes_bytes());
+  EXPECT_EQ(update.value()->report().steps, 2u);
+  ASSERT_TRUE(update.value()->Apply().ok());
+  EXPECT_TRUE(LiveIs(2));
+  EXPECT_EQ(weights_->version().version, 2u);
+  EXPECT_EQ(weights_->version().applied_count, 1u);
+  EXPECT_TRUE(ListDirectory(options_.staging).value().empty());
+}
+
+TEST_F(BoundWeightsTest, CheckpointThatIsNoVersion) {
+  trainer_.tensors()[0].bytes[0] ^= std::byte{1};
+  Advance(3);
+  trainer_.Step(4);  // Never published.
+  options_.checkpoint = trainer_.Directory(4);
+  EXPECT_EQ(LoadCheckpoint(*store_object_, options_, *weights_).code(),
+            StatusCode::kVersionMismatch);
+  EXPECT_EQ(weights_->phase(), Phase::kLoading);
+}
+
+// Bytes that change between preflight and apply are found by the proof after it.
+TEST_F(BoundWeightsTest, ChangedAfterThePreflight) {
+  ASSERT_TRUE(LoadCheckpoint(*store_object_, options_, *weights_).ok());
+  const auto update = Make(1);
+  ASSERT_TRUE(update.ok());
+  for (ByteVector& buffer : buffers_) {
+    for (std::byte& byte : buffer) byte ^= std::byte{0x20};
+  }
+  EXPECT_EQ(update.value()->Apply().code(), StatusCode::kTainted);
+  EXPECT_EQ(weights_->phase(), Phase::kPoisoned);
+}
+
+TEST_F(BoundWeightsTest, StoppedPrepareLeavesNothing) {
+  ASSERT_TRUE(LoadCheckpoint(*store_object_, options_, *weights_).ok());
+  UpdatePlan plan = PlanUpdate(*store_object_, "default", *weights_, {}).value();
+  const PreparedUpdate::Resources resources = {*store_object_, *weights_,        *device_,
+                                               *device_,       options_.staging, 1};
+  std::stop_source stop;
+  stop.request_stop();
+  const auto update = PreparedUpdate::Make(resources, std::move(plan), stop.get_token());
+  EXPECT_EQ(update.status().code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(ListDirectory(options_.staging).value().empty());
+  EXPECT_TRUE(LiveIs(0));
+}
+
+TEST_F(BoundWeightsTest, ScrubTellsRightFromWrong) {
+  ASSERT_TRUE(LoadCheckpoint(*store_object_, options_, *weights_).ok());
+  Scrubber scrubber(*weights_, 8ull << 30);
+  const auto wait_for = [](auto reached) {
+    for (int i = 0; i < 4000 && !reached(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return reached();
+  };
+  EXPECT_TRUE(wait_for([&] { return scrubber.passes() >= 2; }));
+  EXPECT_EQ(scrubber.faults(), 0u);
+  // Another digest is expected from now on; the bytes stay, as the scrub reads them.
+  Digest other = weights_->version().digest;
+  other.lane[1] += 1;
+  weights_->Commit(0, other);
+  EXPECT_TRUE(wait_for([&] { return scrubber.found_fault(); }));
+  weights_->SetPhase(Phase::kApplying);
+  const std::uint64_t faults = scrubber.faults();
+  scrubber.Forgive();
+  EXPECT_FALSE(scrubber.found_fault());
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  EXPECT_FALSE(scrubber.found_fault()) << "bytes in the middle of an apply are nobody's fault";
+  EXPECT_GE(scrubber.faults(), faults);
+}
+
+}  // namespace
+}  // namespace segue

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Endpoints without sockets: what is refused before a receiver is asked, the table, the document
+// and the metrics. With a receiver behind them: tests/e2e/test_live.py.
+#include "server/endpoints.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "server/endpoint_table.h"
+#include "server/metrics.h"
+
+namespace segue {
+namespace {
+
+using Json = nlohmann::json;
+
+TEST(EndpointsTest, WithoutWeights) {
+  Endpoints endpoints({.engine_id = "e"});
+  EXPECT_EQ(endpoints.Handle("GET", "/healthz", "").status, 503);
+  EXPECT_EQ(endpoints.Handle("POST", "/apply_gpu_delta", "{}").status, 503);
+  EXPECT_EQ(endpoints.Handle("GET", "/openapi.json", "").status, 200);
+  EXPECT_EQ(endpoints.Handle("GET", "/nothing", "").status, 404);
+  EXPECT_EQ(endpoints.Handle("GET", "/apply_gpu_delta", "").status, 404);
+  endpoints.SetFailure(Tainted("the segment is poisoned"));
+  const HttpAnswer answer = endpoints.Handle("GET", "/healthz", "");
+  EXPECT_EQ(answer.status, 503);
+  const Json json = Json::parse(answer.body);
+  EXPECT_EQ(json["code"], "tainted");
+  EXPECT_EQ(json["message"], "the segment is poisoned");
+  EXPECT_EQ(json["success"], false);
+}
+
+TEST(EndpointsTest, TableHasEveryEndpointOnce) {
+  std::set<std::string_view> paths;
+  for (const Endpoint& endpoint : AllEndpoints()) {
+    EXPECT_TRUE(paths.insert(endpoint.path).second) << endpoint.path;
+    EXPECT_EQ(FindEndpoint(endpoint.method, endpoint.path), &endpoint);
+    EXPECT_TRUE(endpoint.method == "GET" || endpoint.method == "POST");
+  }
+  for (const char* path : {"/update_weights_from_gpu_delta", "/get_gpu_delta_info",
+                           "/get_gpu_delta_status", "/clear_gpu_delta_state", "/prepare_gpu_delta",
+                           "/apply_gpu_delta", "/resume_gpu_delta", "/abort_gpu_delta"}) {
+    EXPECT_NE(FindEndpoint("POST", path), nullptr) << path;
+  }
+  EXPECT_EQ(FindEndpoint("PUT", "/apply_gpu_delta"), nullptr);
+}
+
+TEST(EndpointsTest, DocumentHasEveryEndpointAndField) {
+  const Json document = Json::parse(OpenApiDocument());
+  EXPECT_EQ(document["paths"].size(), AllEndpoints().size());
+  for (const Endpoint& endpoint : AllEndpoints()) {
+    const Json& operations = document["paths"][std::string(endpoint.path)];
+    const Json& operation = operations[endpoint.method == "GET" ? "get" : "post"];
+    ASSERT_TRUE(operation.contains("responses")) << endpoint.path;
+    for (const EndpointField& field : endpoint.fields) {
+      const Json& schema = operation["requestBody"]["content"]["application/json"]["schema"];
+      EXPECT_TRUE(schema["properties"].contains(std::string(field.name))) << field.name;
+    }
+  }
+}
+
+TEST(MetricsTest, LabelsAreEscaped) {
+  ReceiverStatus status;
+  status.lineage = "run\"7\\\n";
+  status.version = 12;
+  const std::string text = MetricsText({.engine_id = "e"}, status);
+  EXPECT_NE(text.find("segue_version{engine=\"e\",lineage=\"run\\\"7\\\\\\n\"} 12\n"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(text.find("\n\n"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace segue
