@@ -223,6 +223,33 @@ def test_two_updates_at_once(segue, store):  # case E1
         assert held in (3, 4) and live_is(receiver, held)
 
 
+def test_two_hundred_updates_leave_nothing(segue, tmp_path):  # case H2
+    """Resident memory and descriptors after 200 versions are those after 50."""
+    store, sides = tmp_path / "store", [version_directory("bf16", number) for number in (0, 1)]
+    step = ("publish", "--store", store)
+    segue(*step, "--base", sides[0], "--target", sides[1])
+    with serving(segue, NAME, *at(store)) as receiver:
+        held = {}
+        for version in range(2, 201):
+            base, target = sides[(version + 1) % 2], sides[version % 2]
+            segue(*step, "--base", base, "--target", target, "--version", version)
+            assert receiver.post("/update_weights_from_gpu_delta")[0] == 200
+            if version in (50, 200):
+                held[version] = resources(receiver.process.pid)
+        assert receiver.version() == 200
+        assert receiver.segment.tensors() == read_checkpoint(sides[200 % 2])
+        assert held[200]["descriptors"] <= held[50]["descriptors"]
+        assert held[200]["resident"] < held[50]["resident"] + (8 << 20)
+        assert len(list(pathlib.Path("/dev/shm").glob(f"segue-{NAME}*"))) == 1
+
+
+def resources(pid):
+    fields = dict(line.split(":", 1) for line in
+                  pathlib.Path(f"/proc/{pid}/status").read_text().splitlines())
+    return {"resident": int(fields["RssAnon"].split()[0]) * 1024,
+            "descriptors": len(list(pathlib.Path(f"/proc/{pid}/fd").iterdir()))}
+
+
 def test_demo_of_live_engines(segue):
     root = pathlib.Path(__file__).resolve().parents[2]
     done = subprocess.run([sys.executable, root / "tools/demo_live.py", "--format", "nvfp4"],
