@@ -6,7 +6,9 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +30,23 @@ struct ReceiverOptions {
   std::chrono::milliseconds gate_deadline{30'000};
   std::uint64_t scrub_rate = 0;  // Bytes a second; 0 for no scrub.
   bool rebuild = false;          // Start from the checkpoint whatever the segment holds.
+};
+
+// Weights that this process holds itself, as the checkpoint lays them out.
+struct BoundTensor {
+  std::string name;
+  std::string dtype;  // As in safetensors, e.g. "BF16".
+  std::vector<std::uint64_t> shape;
+  std::byte* data = nullptr;  // Stays where it is while the receiver lives.
+  std::uint64_t size = 0;     // Bytes; must be those of dtype and shape.
+};
+
+struct BoundModel {
+  std::vector<BoundTensor> tensors;
+  // Returns once nobody reads the weights until `open_gate`; on failure readers go on. Called from
+  // the thread that applies.
+  std::function<Status(std::chrono::milliseconds deadline)> close_gate;
+  std::function<Status()> open_gate;
 };
 
 enum class ReceiverState : std::uint8_t {
@@ -102,6 +121,10 @@ class Receiver {
   // newest version. The gate is open when this returns. Tainted: the segment is poisoned and
   // `options.rebuild` was not set.
   static Result<std::unique_ptr<Receiver>> Open(const ReceiverOptions& options);
+  // The same for weights of this process, which are some version of the lineage already (or of one
+  // to come); `options.name` and `options.rebuild` are not looked at, and `options.checkpoint` only
+  // by Rebuild(). InvalidArgument for tensors that overlap or have another size than their shape.
+  static Result<std::unique_ptr<Receiver>> Open(const ReceiverOptions& options, BoundModel model);
   ~Receiver();
   Receiver(const Receiver&) = delete;
   Receiver& operator=(const Receiver&) = delete;

@@ -72,11 +72,14 @@ class Receiver::Impl {
   Status Start() {
     SEGUE_ASSIGN_OR_RETURN(store_, OpenStore(options_.store, /*create=*/false));
     SEGUE_ASSIGN_OR_RETURN(weights_, TakeOver(*store_, options_));
-    SEGUE_RETURN_IF_ERROR(CatchUp({}));
-    if (options_.scrub_rate != 0) {
-      scrubber_ = std::make_unique<Scrubber>(*weights_, options_.scrub_rate);
-    }
-    return {};
+    return Begin();
+  }
+
+  Status StartBound(BoundModel model) {
+    SEGUE_ASSIGN_OR_RETURN(store_, OpenStore(options_.store, /*create=*/false));
+    gate_ = std::make_unique<CallbackGate>(std::move(model.close_gate), std::move(model.open_gate));
+    SEGUE_ASSIGN_OR_RETURN(weights_, TakeOverBound(*store_, options_, model, *gate_));
+    return Begin();
   }
 
   Status Prepare(const PrepareRequest& request) {
@@ -240,6 +243,14 @@ class Receiver::Impl {
   }
 
  private:
+  Status Begin() {
+    SEGUE_RETURN_IF_ERROR(CatchUp({}));
+    if (options_.scrub_rate != 0) {
+      scrubber_ = std::make_unique<Scrubber>(*weights_, options_.scrub_rate);
+    }
+    return {};
+  }
+
   // An update that is under way: another one must wait.
   bool IsBusy() const {
     switch (state_) {
@@ -405,6 +416,7 @@ class Receiver::Impl {
   std::unique_ptr<Store> store_;
   std::unique_ptr<Device> foreground_;
   std::unique_ptr<Device> background_;
+  std::unique_ptr<Gate> gate_;  // Of bound weights.
   std::unique_ptr<LiveWeights> weights_;
   std::unique_ptr<Scrubber> scrubber_;
 
@@ -431,6 +443,12 @@ Status RemoveSegment(const std::string& name) { return Segment::Remove(name); }
 Result<std::unique_ptr<Receiver>> Receiver::Open(const ReceiverOptions& options) {
   auto impl = std::make_unique<Impl>(WithDefaults(options));
   SEGUE_RETURN_IF_ERROR(impl->Start());
+  return std::unique_ptr<Receiver>(new Receiver(std::move(impl)));
+}
+
+Result<std::unique_ptr<Receiver>> Receiver::Open(const ReceiverOptions& options, BoundModel model) {
+  auto impl = std::make_unique<Impl>(WithDefaults(options));
+  SEGUE_RETURN_IF_ERROR(impl->StartBound(std::move(model)));
   return std::unique_ptr<Receiver>(new Receiver(std::move(impl)));
 }
 

@@ -373,6 +373,44 @@ TEST_F(ReceiverTest, InterruptedApplyWithForeignBytesIsPoisoned) {
   ExpectLive(2);
 }
 
+// In one process: the caller's own buffers and gate.
+TEST_F(ReceiverTest, BoundModel) {
+  Advance(1);
+  const Checkpoint base = Checkpoint::Open(trainer_.Directory(0)).value();
+  std::vector<ByteVector> buffers;
+  BoundModel model;
+  for (std::size_t i = 0; i < base.tensors().size(); ++i) {
+    const ByteSpan bytes = base.TensorBytes(i);
+    buffers.emplace_back(bytes.begin(), bytes.end());
+  }
+  for (std::size_t i = buffers.size(); i-- > 0;) {
+    const TensorSpec& spec = base.tensors()[i].spec;
+    model.tensors.push_back({spec.name, std::string(DtypeName(spec.dtype)), spec.shape,
+                             buffers[i].data(), buffers[i].size()});
+  }
+  int closed = 0;
+  model.close_gate = [&](milliseconds) {
+    ++closed;
+    return Status();
+  };
+  model.open_gate = [] { return Status(); };
+  BoundModel overlapping = model;
+  overlapping.tensors[0].data = overlapping.tensors[2].data;
+  EXPECT_EQ(Receiver::Open(Options(), overlapping).status().code(), StatusCode::kInvalidArgument);
+  BoundModel short_one = model;
+  short_one.tensors[0].size -= 8;
+  EXPECT_EQ(Receiver::Open(Options(), short_one).status().code(), StatusCode::kInvalidArgument);
+  const auto receiver = Receiver::Open(Options(), model);
+  ASSERT_TRUE(receiver.ok()) << receiver.status().ToString();
+  Advance(2);
+  ASSERT_TRUE(receiver.value()->Update(To(2)).ok());
+  EXPECT_EQ(closed, 2);
+  const Checkpoint expected = Checkpoint::Open(trainer_.Directory(2)).value();
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    EXPECT_TRUE(std::ranges::equal(buffers[i], expected.TensorBytes(i)));
+  }
+}
+
 // case E9: the store's lineage is of another model.
 TEST_F(ReceiverTest, AnotherModel) {
   Advance(1);

@@ -119,7 +119,82 @@ Result<std::unique_ptr<Segment>> OpenOrCreate(Store& store, const ReceiverOption
   return segment;
 }
 
+// Tensors by name; each where it says, none over another (case C2).
+Status CheckTensors(const std::vector<BoundTensor>& tensors) {
+  std::vector<const BoundTensor*> by_address;
+  for (const BoundTensor& tensor : tensors) {
+    if (tensor.data == nullptr && tensor.size != 0) {
+      return InvalidArgument("tensor '" + tensor.name + "' has no address");
+    }
+    if (tensor.size != 0) by_address.push_back(&tensor);
+  }
+  std::sort(by_address.begin(), by_address.end(),
+            [](const BoundTensor* a, const BoundTensor* b) { return a->data < b->data; });
+  for (std::size_t i = 1; i < by_address.size(); ++i) {
+    const BoundTensor& before = *by_address[i - 1];
+    if (before.data + before.size <= by_address[i]->data) continue;
+    return InvalidArgument("tensors '" + before.name + "' and '" + by_address[i]->name +
+                           "' overlap in memory");
+  }
+  return {};
+}
+
+Result<Plan> PlanOfTensors(const std::vector<BoundTensor>& tensors, std::uint64_t chunk_size) {
+  std::vector<TensorSpec> specs;
+  for (const BoundTensor& tensor : tensors) {
+    const auto dtype = DtypeFromName(tensor.dtype);
+    if (!dtype) {
+      return Unsupported("tensor '" + tensor.name + "' has the unknown dtype '" + tensor.dtype +
+                         "'");
+    }
+    specs.push_back({tensor.name, *dtype, tensor.shape});
+  }
+  SEGUE_ASSIGN_OR_RETURN(Plan plan, Plan::Make(std::move(specs), chunk_size));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (plan.tensors()[i].size == tensors[i].size) continue;
+    return InvalidArgument("tensor '" + tensors[i].name + "' has " +
+                           std::to_string(tensors[i].size) + " bytes, its shape has " +
+                           std::to_string(plan.tensors()[i].size));
+  }
+  return plan;
+}
+
+// Which version weights of this digest are: 0 of a lineage to come, where there is none yet.
+Result<std::uint64_t> VersionOf(Store& store, const std::string& name, const Digest& digest,
+                                const std::string& what) {
+  SEGUE_ASSIGN_OR_RETURN(const auto lineage, OpenLineage(store, name));
+  if (!lineage) return std::uint64_t{0};
+  const auto found = lineage->FindVersion(digest, limits::kVersionMax);
+  if (found) return *found;
+  return VersionMismatch(what + " has digest " + digest.ToHex() +
+                         ", which is no version of lineage '" + name + "'");
+}
+
 }  // namespace
+
+Result<std::unique_ptr<LiveWeights>> TakeOverBound(Store& store, const ReceiverOptions& options,
+                                                   const BoundModel& model, Gate& gate) {
+  SEGUE_RETURN_IF_ERROR(CheckTensors(model.tensors));
+  std::vector<BoundTensor> tensors = model.tensors;
+  std::sort(tensors.begin(), tensors.end(),
+            [](const BoundTensor& a, const BoundTensor& b) { return a.name < b.name; });
+  std::uint64_t chunk_size = limits::kChunkSizeDefault;
+  SEGUE_ASSIGN_OR_RETURN(const auto lineage, OpenLineage(store, options.lineage));
+  if (lineage) {
+    SEGUE_ASSIGN_OR_RETURN(const Plan known, lineage->ReadPlan(store));
+    chunk_size = known.chunk_size();
+  }
+  SEGUE_ASSIGN_OR_RETURN(Plan plan, PlanOfTensors(tensors, chunk_size));
+  std::vector<std::byte*> places;
+  for (const BoundTensor& tensor : tensors) places.push_back(tensor.data);
+  auto weights =
+      MakeBoundWeights(std::move(plan), MutableModelView(std::move(places)), options.lineage, gate);
+  const Digest digest = DigestModel(weights->plan(), ReadOnly(weights->view()), options.threads);
+  SEGUE_ASSIGN_OR_RETURN(const std::uint64_t version,
+                         VersionOf(store, options.lineage, digest, "the bound weights"));
+  weights->Commit(version, digest);
+  return weights;
+}
 
 Status LoadCheckpoint(Store& store, const ReceiverOptions& options, LiveWeights& weights) {
   SEGUE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.checkpoint));
@@ -130,17 +205,9 @@ Status LoadCheckpoint(Store& store, const ReceiverOptions& options, LiveWeights&
   weights.SetPhase(Phase::kLoading);
   CopyModel(plan, ViewOf(checkpoint), weights.view(), options.threads);
   const Digest digest = DigestModel(plan, ReadOnly(weights.view()), options.threads);
-  SEGUE_ASSIGN_OR_RETURN(const auto lineage, OpenLineage(store, options.lineage));
-  std::uint64_t version = 0;
-  if (lineage) {
-    const auto found = lineage->FindVersion(digest, limits::kVersionMax);
-    if (!found) {
-      return VersionMismatch("checkpoint '" + options.checkpoint + "' has digest " +
-                             digest.ToHex() + ", which is no version of lineage '" +
-                             options.lineage + "'");
-    }
-    version = *found;
-  }
+  SEGUE_ASSIGN_OR_RETURN(
+      const std::uint64_t version,
+      VersionOf(store, options.lineage, digest, "checkpoint '" + options.checkpoint + "'"));
   weights.Commit(version, digest);
   return {};
 }

@@ -18,6 +18,10 @@ namespace segue {
 // they are poisoned, and `options.rebuild` was not set.
 Result<std::unique_ptr<LiveWeights>> TakeOver(Store& store, const ReceiverOptions& options);
 
+// Weights in this process's own buffers, behind `gate`, which outlives them.
+Result<std::unique_ptr<LiveWeights>> TakeOverBound(Store& store, const ReceiverOptions& options,
+                                                   const BoundModel& model, Gate& gate);
+
 // Reads the checkpoint into the weights, gate closed, and finds out which version that is. Where
 // the store has no such lineage yet, it is version 0 of one to come.
 Status LoadCheckpoint(Store& store, const ReceiverOptions& options, LiveWeights& weights);
