@@ -184,19 +184,30 @@ class Receiver::Impl {
   }
 
   Status Rebuild(std::optional<std::uint64_t> target_version) {
+    ReceiverState before;
     {
       const std::lock_guard lock(mutex_);
       if (IsBusy()) return WrongState("rebuilt");
-      state_ = ReceiverState::kApplying;
+      before = std::exchange(state_, ReceiverState::kApplying);
       session_ = "rebuild";
-      ready_ = false;
+      rebuilding_ = true;
     }
-    Status status = LoadCheckpoint(*store_, options_, *weights_);
+    Status status = CheckTarget(target_version);
+    if (status.ok()) status = LoadCheckpoint(*store_, options_, *weights_);
+    if (!status.ok() && weights_->phase() == Phase::kServing) {
+      // Nothing was touched: the version held serves on.
+      const std::lock_guard lock(mutex_);
+      rebuilding_ = false;
+      Settle(before, "rebuild failed: " + status.message());
+      return status;
+    }
     if (scrubber_) scrubber_->Forgive();
     if (status.ok()) status = CatchUp(target_version);
+    const std::lock_guard lock(mutex_);
+    rebuilding_ = false;
     if (!status.ok()) {
       weights_->SetPhase(Phase::kPoisoned);
-      const std::lock_guard lock(mutex_);
+      ready_ = false;
       Settle(ReceiverState::kPoisoned, "rebuild failed: " + status.message());
     }
     return status;
@@ -234,7 +245,7 @@ class Receiver::Impl {
     status.manifest_sha256 = manifest_sha256_;
     status.last = last_;
     const bool wrong = scrubber_ && scrubber_->found_fault();
-    status.ready = ready_ && !wrong;
+    status.ready = ready_ && !rebuilding_ && !wrong;
     if (wrong && status.message.empty()) {
       status.message = "a scan found that the live weights are not version " +
                        std::to_string(held.version) + ": rebuild them from the checkpoint";
@@ -302,6 +313,14 @@ class Receiver::Impl {
       return VersionMismatch("the live weights have plan " + plan + ", not " + request.plan_digest);
     }
     return {};
+  }
+
+  // Whether there is such a version, before anything is given up for it.
+  Status CheckTarget(std::optional<std::uint64_t> target) {
+    if (!target) return {};
+    SEGUE_ASSIGN_OR_RETURN(const Lineage lineage, Lineage::Open(*store_, options_.lineage));
+    if (lineage.Version(*target)) return {};
+    return NotFound("lineage '" + options_.lineage + "' has no version " + std::to_string(*target));
   }
 
   PreparedUpdate::Resources Resources() {
@@ -425,6 +444,7 @@ class Receiver::Impl {
   std::condition_variable_any follow_wait_;
   ReceiverState state_ = ReceiverState::kIdle;
   bool ready_ = false;
+  bool rebuilding_ = false;
   std::string message_;
   std::string session_;
   std::string manifest_sha256_;

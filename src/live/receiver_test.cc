@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
+#include "delta/manifest.h"
 #include "delta/model_view.h"
 #include "live/segment.h"
 #include "live/testing.h"
@@ -310,9 +311,21 @@ TEST_F(ReceiverTest, RebuildGoesWhereItIsTold) {
   ExpectLive(2);
   ASSERT_TRUE(receiver->Update(To(3)).ok());
   ExpectLive(3);
+  // What cannot be begun changes nothing.
   EXPECT_EQ(receiver->Rebuild(9).code(), StatusCode::kNotFound);
+  ASSERT_TRUE(RenameFile(trainer_.Directory(0), trainer_.Directory(0) + "-away").ok());
+  EXPECT_FALSE(receiver->Rebuild({}).ok());
+  ASSERT_TRUE(RenameFile(trainer_.Directory(0) + "-away", trainer_.Directory(0)).ok());
+  EXPECT_TRUE(receiver->status().ready);
+  ExpectLive(3);
+  // What fails in the middle leaves a gate that stays closed.
+  const std::string payloads = JoinPath(store_, object_name::PayloadFolder("default", 2));
+  ASSERT_TRUE(RenameFile(payloads, directory_.File("away")).ok());
+  EXPECT_EQ(receiver->Rebuild({}).code(), StatusCode::kNotFound);
   EXPECT_EQ(receiver->status().state, ReceiverState::kPoisoned);
+  EXPECT_FALSE(receiver->status().ready);
   EXPECT_EQ(receiver->Update(To(3)).status().code(), StatusCode::kTainted);
+  ASSERT_TRUE(RenameFile(directory_.File("away"), payloads).ok());
   ASSERT_TRUE(receiver->Rebuild({}).ok());
   ExpectLive(3);
 }
