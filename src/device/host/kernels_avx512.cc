@@ -12,6 +12,15 @@ namespace avx512 {
 
 inline __m512i LoadVector(const void* source) { return _mm512_loadu_si512(source); }
 
+// Not the header's own reduction, which adds signed numbers that overflow.
+inline std::uint64_t AddLanes(__m512i v) {
+  const __m256i half = _mm256_add_epi64(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1));
+  const __m128i pair =
+      _mm_add_epi64(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+  return static_cast<std::uint64_t>(_mm_cvtsi128_si64(pair)) +
+         static_cast<std::uint64_t>(_mm_extract_epi64(pair, 1));
+}
+
 inline void BlockSums(const std::byte* block, std::uint64_t sums[2]) {
   __m512i even0 = _mm512_setzero_si512();
   __m512i odd0 = even0;
@@ -27,8 +36,8 @@ inline void BlockSums(const std::byte* block, std::uint64_t sums[2]) {
     even1 = _mm512_add_epi64(even1, _mm512_mul_epu32(words, keys1));
     odd1 = _mm512_add_epi64(odd1, _mm512_mul_epu32(words_odd, _mm512_srli_epi64(keys1, 32)));
   }
-  sums[0] = static_cast<std::uint64_t>(_mm512_reduce_add_epi64(_mm512_add_epi64(even0, odd0)));
-  sums[1] = static_cast<std::uint64_t>(_mm512_reduce_add_epi64(_mm512_add_epi64(even1, odd1)));
+  sums[0] = AddLanes(_mm512_add_epi64(even0, odd0));
+  sums[1] = AddLanes(_mm512_add_epi64(even1, odd1));
 }
 
 template <unsigned W>
