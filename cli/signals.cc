@@ -4,10 +4,10 @@
 // uses async-signal-safe calls alone.
 #include "cli/signals.h"
 
-#include <time.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <ctime>
 #include <string_view>
 
 #include "cli/output.h"

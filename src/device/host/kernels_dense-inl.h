@@ -3,7 +3,7 @@
 // Kernels that run over every byte: digest, diff to a mask, XOR of a mask, byte planes. Included by
 // kernels-inl.h alone, inside the namespace of one instruction set.
 
-Digest DigestChunk(ChunkKey key, const byte* bytes, size_t size) {
+inline Digest DigestChunk(ChunkKey key, const byte* bytes, size_t size) {
   const BlockKeys keys(key.tensor);
   uint64_t lanes[2] = {0, 0};
   alignas(64) byte buffer[kDigestBlockSize];
@@ -58,8 +58,8 @@ DiffSums DiffDense(ChunkKey key, const byte* base, const byte* target, size_t si
   return result;
 }
 
-DiffSums DiffDenseAnyWidth(ChunkKey key, const byte* base, const byte* target, size_t size,
-                           unsigned width, byte* mask) {
+inline DiffSums DiffDenseAnyWidth(ChunkKey key, const byte* base, const byte* target, size_t size,
+                                  unsigned width, byte* mask) {
   switch (width) {
     case 1: return DiffDense<1>(key, base, target, size, mask);
     case 2: return DiffDense<2>(key, base, target, size, mask);
@@ -68,7 +68,7 @@ DiffSums DiffDenseAnyWidth(ChunkKey key, const byte* base, const byte* target, s
   }
 }
 
-DenseSums XorPreflight(ChunkKey key, const byte* live, const byte* mask, size_t size) {
+inline DenseSums XorPreflight(ChunkKey key, const byte* live, const byte* mask, size_t size) {
   const BlockKeys keys(key.tensor);
   uint64_t before[2] = {0, 0};
   uint64_t after[2] = {0, 0};
@@ -94,7 +94,7 @@ DenseSums XorPreflight(ChunkKey key, const byte* live, const byte* mask, size_t 
 
 // Bytes are written in ascending order of address, which the resolution of live weights relies on;
 // hence no memcpy into them, whose order is its own.
-Digest XorApply(ChunkKey key, byte* live, const byte* mask, size_t size) {
+inline Digest XorApply(ChunkKey key, byte* live, const byte* mask, size_t size) {
   const BlockKeys keys(key.tensor);
   uint64_t lanes[2] = {0, 0};
   alignas(64) byte buffer[kDigestBlockSize];
@@ -114,7 +114,7 @@ Digest XorApply(ChunkKey key, byte* live, const byte* mask, size_t size) {
   return digest;
 }
 
-void XorBytes(const byte* a, const byte* b, byte* target, size_t size) {
+inline void XorBytes(const byte* a, const byte* b, byte* target, size_t size) {
   size_t offset = 0;
   for (; offset + kDigestBlockSize <= size; offset += kDigestBlockSize) {
     XorBlock(a + offset, b + offset, target + offset);
@@ -151,7 +151,8 @@ void JoinPlanes(const byte* const* planes, size_t count, uint64_t constants, byt
   }
 }
 
-void SplitPlanesAnyWidth(const byte* elements, size_t count, unsigned width, byte* const* planes) {
+inline void SplitPlanesAnyWidth(const byte* elements, size_t count, unsigned width,
+                                byte* const* planes) {
   switch (width) {
     case 1: return SplitPlanes<1>(elements, count, planes);
     case 2: return SplitPlanes<2>(elements, count, planes);
@@ -160,8 +161,8 @@ void SplitPlanesAnyWidth(const byte* elements, size_t count, unsigned width, byt
   }
 }
 
-void JoinPlanesAnyWidth(const byte* const* planes, size_t count, unsigned width, uint64_t constants,
-                        byte* elements) {
+inline void JoinPlanesAnyWidth(const byte* const* planes, size_t count, unsigned width,
+                               uint64_t constants, byte* elements) {
   switch (width) {
     case 1: return JoinPlanes<1>(planes, count, constants, elements);
     case 2: return JoinPlanes<2>(planes, count, constants, elements);

@@ -76,8 +76,9 @@ DiffSums DiffSparse(ChunkKey key, const byte* base, const byte* target, size_t s
   return result;
 }
 
-DiffSums DiffSparseAnyWidth(ChunkKey key, const byte* base, const byte* target, size_t size,
-                            unsigned width, uint32_t count_max, uint32_t* positions, byte* values) {
+inline DiffSums DiffSparseAnyWidth(ChunkKey key, const byte* base, const byte* target, size_t size,
+                                   unsigned width, uint32_t count_max, uint32_t* positions,
+                                   byte* values) {
   switch (width) {
     case 1: return DiffSparse<1>(key, base, target, size, count_max, positions, values);
     case 2: return DiffSparse<2>(key, base, target, size, count_max, positions, values);
@@ -272,10 +273,10 @@ SparseSums RunSparseAnyWidth(ChunkKey key, const SparseChunk& chunk, byte* live)
   }
 }
 
-SparseSums SparsePreflight(ChunkKey key, const SparseChunk& chunk, const byte* live) {
+inline SparseSums SparsePreflight(ChunkKey key, const SparseChunk& chunk, const byte* live) {
   return RunSparseAnyWidth<false>(key, chunk, const_cast<byte*>(live));
 }
 
-SparseSums SparseApply(ChunkKey key, const SparseChunk& chunk, byte* live) {
+inline SparseSums SparseApply(ChunkKey key, const SparseChunk& chunk, byte* live) {
   return RunSparseAnyWidth<true>(key, chunk, live);
 }
