@@ -5,9 +5,9 @@
 #include "segue/mapped_faults.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <string>
 
 #include "base/begun_apply.h"

@@ -43,6 +43,7 @@ std::vector<ByteVector> BaseTensors() {
 
 MutableModelView ViewOf(std::vector<ByteVector>& tensors) {
   std::vector<std::byte*> pointers;
+  pointers.reserve(tensors.size());
   for (ByteVector& tensor : tensors) pointers.push_back(tensor.data());
   return MutableModelView(std::move(pointers));
 }
@@ -76,7 +77,8 @@ ByteVector WrapParts(ByteSpan input) {
 // The journal of a row that passed the preflight brings its base back.
 void CheckJournal(std::span<const ChunkWork> work, std::vector<ByteVector>& live,
                   Applier& applier) {
-  const std::vector<ByteVector> base = live;
+  // Element by element: the applier changes `live` behind its back.
+  const std::vector<ByteVector> base(live.begin(), live.end());
   ChangeReader reader(FixedPlan().chunk_size());
   std::vector<ByteVector> journal(work.size());
   for (std::size_t i = 0; i < work.size(); ++i) {

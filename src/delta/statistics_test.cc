@@ -29,6 +29,7 @@ struct Pair {
   }
   static ModelView View(const std::vector<ByteVector>& tensors) {
     std::vector<const std::byte*> pointers;
+    pointers.reserve(tensors.size());
     for (const ByteVector& tensor : tensors) pointers.push_back(tensor.data());
     return ModelView(std::move(pointers));
   }

@@ -49,9 +49,10 @@ Result<SharedMemory> AwaitSegment(const std::string& name, milliseconds deadline
     const SteadyTime now = std::chrono::steady_clock::now();
     if (now >= limit) {
       const std::string waited = " after " + std::to_string(deadline.count()) + " ms";
-      return found.ok() ? NotFound("the receiver of " + found->object.Describe() +
-                                   " had not finished its header" + waited)
-                        : NotFound("there was no segment '" + name + "'" + waited);
+      std::string what = found.ok() ? "the receiver of " + found->object.Describe()
+                                    : "there was no segment '" + name + "'";
+      if (found.ok()) what += " had not finished its header";
+      return NotFound(what.append(waited));
     }
     std::this_thread::sleep_until(std::min(limit, now + wait));
     wait = std::min(2 * wait, kLookWaitMax);

@@ -79,7 +79,7 @@ Status PreparedUpdate::Apply() {
     Stopwatch watch;
     const BegunApply begun;
     weights_.BeginApply(plan_.target_version);
-    const Status applied = applier_->Apply();
+    Status applied = applier_->Apply();
     report_.apply_s = watch.Lap();
     if (!applied.ok()) {
       weights_.SetPhase(Phase::kPoisoned);

@@ -128,7 +128,7 @@ class Receiver::Impl {
       state_ = ReceiverState::kResuming;
     }
     const bool held = prepared_->changes_bytes();
-    const Status opened = held ? weights_->gate().Open() : Status();
+    Status opened = held ? weights_->gate().Open() : Status();
     UpdateReport& report = prepared_->report();
     if (held) {
       report.resumed_ns = MonotonicNanoseconds();
@@ -366,7 +366,7 @@ class Receiver::Impl {
     if (prepared_->changes_bytes()) {
       UpdateReport& report = prepared_->report();
       report.pause_started_ns = MonotonicNanoseconds();
-      const Status closed = weights_->gate().Close(options_.gate_deadline);
+      Status closed = weights_->gate().Close(options_.gate_deadline);
       if (!closed.ok()) {
         const std::lock_guard lock(mutex_);
         Settle(ReceiverState::kPrepared, closed.message());
@@ -375,7 +375,7 @@ class Receiver::Impl {
       report.fence_completed_ns = MonotonicNanoseconds();
       report.gate_s = SecondsBetween(report.pause_started_ns, report.fence_completed_ns);
     }
-    const Status applied = prepared_->Apply();
+    Status applied = prepared_->Apply();
     const std::lock_guard lock(mutex_);
     if (!applied.ok()) {
       ready_ = false;

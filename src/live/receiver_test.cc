@@ -461,6 +461,7 @@ TEST_F(ReceiverTest, FollowsUnderReaders) {
   std::vector<Result<EngineLoopReport>> reports(2, Internal("not run"));
   {
     std::vector<std::jthread> engines;
+    engines.reserve(reports.size());
     for (auto& report : reports) {
       engines.emplace_back([&] {
         EngineLoopOptions options;

@@ -76,6 +76,7 @@ Child StartEngine(const std::string& name, int thread_count) {
     EngineWeights engine = EngineWeights::Attach(name, kEver).value();
     std::atomic<int> result{0};
     std::vector<std::jthread> threads;
+    threads.reserve(static_cast<std::size_t>(thread_count));
     for (int i = 0; i < thread_count; ++i) {
       threads.emplace_back([&] {
         const int own = ReadSteps(engine, ~0ull);
@@ -221,6 +222,7 @@ TEST(SharedGate, NobodySeesAMix) {
   const SegmentName name;
   const auto segment = Serve(name);
   std::vector<Child> engines;
+  engines.reserve(3);
   for (int i = 0; i < 3; ++i) engines.push_back(StartEngine(name, 2));
   while (segment->engine_count() != 3) std::this_thread::yield();
   for (std::uint64_t version = 1; version <= 500; ++version) {
@@ -257,6 +259,7 @@ TEST(SharedGate, ReceiversAreKilledAnywhere) {
   const SegmentName name;
   { const auto segment = Serve(name); }
   std::vector<Child> engines;
+  engines.reserve(2);
   for (int i = 0; i < 2; ++i) engines.push_back(StartEngine(name, 1));
   Random random(8);
   for (std::uint64_t i = 0; i < 30; ++i) {

@@ -186,6 +186,7 @@ Result<std::unique_ptr<LiveWeights>> TakeOverBound(Store& store, const ReceiverO
   }
   SEGUE_ASSIGN_OR_RETURN(Plan plan, PlanOfTensors(tensors, chunk_size));
   std::vector<std::byte*> places;
+  places.reserve(tensors.size());
   for (const BoundTensor& tensor : tensors) places.push_back(tensor.data);
   auto weights =
       MakeBoundWeights(std::move(plan), MutableModelView(std::move(places)), options.lineage, gate);

@@ -47,7 +47,7 @@ Json ReceiptSchema() {
 }
 
 Json AnswerSchema(AnswerKind kind) {
-  const Json text = {{"type", "string"}};
+  Json text = {{"type", "string"}};
   const Json number = {{"type", "integer"}};
   switch (kind) {
     case AnswerKind::kReceipts:

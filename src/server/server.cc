@@ -111,9 +111,9 @@ class Server::Impl {
     http_.set_keep_alive_max_count(limits::kHttpKeepAliveMax);
     http_.new_task_queue = [] { return new httplib::ThreadPool(limits::kHttpConnectionsMax); };
     const auto answer = [this](const httplib::Request& request, httplib::Response& response) {
-      HttpAnswer made = endpoints_.Handle(request.method, request.path, request.body);
+      const HttpAnswer made = endpoints_.Handle(request.method, request.path, request.body);
       response.status = made.status;
-      response.set_content(std::move(made.body), made.content_type.c_str());
+      response.set_content(made.body, made.content_type.c_str());
     };
     http_.set_pre_routing_handler(
         [this, answer](const httplib::Request& request, httplib::Response& response) {
@@ -151,16 +151,17 @@ class Server::Impl {
 
   void TakeOver() {
     Result<std::unique_ptr<Receiver>> receiver = Receiver::Open(options_.receiver);
-    if (receiver.ok()) {
+    const Status outcome = receiver.status();
+    if (outcome.ok()) {
       receiver_ = std::move(receiver).value();
       if (options_.follow) receiver_->Follow(*options_.follow);
       endpoints_.SetReceiver(*receiver_);
     } else {
-      endpoints_.SetFailure(receiver.status());
+      endpoints_.SetFailure(outcome);
     }
     const std::lock_guard lock(mutex_);
     settled_ = true;
-    outcome_ = receiver.status();
+    outcome_ = outcome;
     changed_.notify_all();
   }
 

@@ -99,7 +99,7 @@ Result<ByteVector> MakeTarHeader(const std::string& name, std::uint64_t size) {
   std::string rest = name;
   if (name.size() > kName.size) {
     const std::size_t slash = name.find('/', name.size() - kName.size - 1);
-    if (slash == std::string::npos || slash > kPrefix.size) {
+    if (slash > kPrefix.size) {  // Or there is none.
       return InvalidArgument("object name '" + name + "' is too long for a tar archive");
     }
     prefix = name.substr(0, slash);

@@ -171,7 +171,7 @@ class Application {
       SEGUE_ASSIGN_OR_RETURN(const auto begun, journal.Read());
       return begun ? HadBegun(removed) : prepared;
     }
-    const Status finished = CatchOutOfMemory([&] { return FinishInPlace(journal); });
+    Status finished = CatchOutOfMemory([&] { return FinishInPlace(journal); });
     if (finished.ok() || finished.code() == StatusCode::kTainted) return finished;
     return HadBegun(finished);
   }
@@ -226,7 +226,7 @@ class Application {
     Tell("preflight");
     device_ = MakeHostDevice(options_.threads);
     applier_ = std::make_unique<Applier>(plan_, fetched_.staged, live_.view, *device_);
-    const Status status = applier_->Preflight();
+    Status status = applier_->Preflight();
     report_.preflight_s = watch.Lap();
     return status;
   }

@@ -28,7 +28,7 @@ class ApplyRefusalsTest : public testing::Test {
   }
   // The trainer's version 1 as one file, published as version 2.
   std::string PublishMoved() {
-    const std::string moved = directory_.File("moved");
+    std::string moved = directory_.File("moved");
     EXPECT_TRUE(MakeDirectories(moved).ok());
     test::WriteShardedCheckpoint(moved, {trainer_.tensors()}, {{"step", "2"}});
     const auto report = Publish(PublishOf(store_, trainer_.Directory(1), moved));
