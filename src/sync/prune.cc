@@ -96,7 +96,7 @@ class Pruner {
   Status EmptyFolder(const std::string& folder) {
     SEGUE_ASSIGN_OR_RETURN(const auto objects, store_.List(folder));
     for (const std::string& object : objects) {
-      const std::string name = folder + "/" + object;
+      const std::string name = JoinPath(folder, object);
       if (!needed_.contains(name)) SEGUE_RETURN_IF_ERROR(store_.Delete(name));
     }
     return {};

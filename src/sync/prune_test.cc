@@ -61,6 +61,7 @@ TEST_F(PruneTest, NeededObjectsStay) {
 
 TEST_F(PruneTest, TwoPruners) {
   std::vector<std::jthread> pruners;
+  pruners.reserve(2);
   for (int i = 0; i < 2; ++i) {
     pruners.emplace_back(
         [this] { EXPECT_TRUE(PruneVersions(*store_, record_, 1).warnings.empty()); });

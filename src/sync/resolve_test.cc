@@ -41,7 +41,7 @@ class ResolveTest : public testing::TestWithParam<const char*> {
   // Begins an apply on a fresh engine and leaves it where `chunks` chunks are done and `elements`
   // of the next one are changed.
   std::string Interrupt(std::size_t chunks, std::size_t elements) {
-    const std::string engine =
+    std::string engine =
         CopyOf(trainer_.Directory(0), directory_.File("engine" + std::to_string(engines_++)));
     Journal journal(engine);
     EXPECT_TRUE(journal.Prepare().ok());
