@@ -95,10 +95,17 @@ Status UsageError(const CLI::ParseError& error, const std::vector<Verb>& verbs,
       fmt::format("{}; see segue {} --help", error.what(), verb->parser->get_name()));
 }
 
-// A path that begins with '~' was to be the home directory, and the shell has left it as it is
-// (in "--store=~/x", "dir:~/x" and quotes): a directory of that name is never what was meant.
-Status CheckHome(const CLI::App& parser) {
+// Values that the shell has made of something else. Nothing at all ("$UNSET"): no option means
+// that, least of all --output, without which apply works in place. A path that begins with '~' was
+// to be the home directory and was left as it is (in "--store=~/x", "dir:~/x" and quotes): a
+// directory of that name is never what was meant.
+Status CheckShell(const CLI::App& parser) {
   for (const CLI::Option* const option : parser.get_options()) {
+    for (const std::string& value : option->results()) {
+      if (!value.empty()) continue;
+      return InvalidArgument(option->get_name() +
+                             ": expected a value, found an empty one (a shell variable not set?)");
+    }
     const std::string type = option->get_type_name();
     const bool path = option->get_positional() || type == "DIR" || type == "FILE" || type == "URL";
     if (!path) continue;
@@ -167,7 +174,7 @@ int Run(const std::vector<std::string>& arguments) {
     return Show(name, UsageError(error, verbs, arguments), json);
   }
   const Verb* const verb = FindParsed(verbs);
-  const Status home = CheckHome(*verb->parser);
+  const Status home = CheckShell(*verb->parser);
   return Show(verb->parser->get_name(), home.ok() ? verb->run() : home, json);
 }
 

@@ -32,6 +32,9 @@ def publish(store, *more):
     (["bench", "--directory", "~/x"], ["--directory"]),
     (["generate", "--output", "x", "--size", 10], ["--size", "65536", "'10'"]),
     (["bench", "--size", 0], ["--size", "65536", "'0'"]),
+    (["apply", "--store", "s", "--checkpoint", V0, "--output", ""], ["--output", "empty"]),
+    (["apply", "--store", "s", "--checkpoint", V0, "--lineage", ""], ["--lineage", "empty"]),
+    (["diff", V0, ""], ["TARGET", "empty"]),
 ])
 def test_hints(segue, arguments, words):
     message = segue.fails("invalid_argument", *arguments)
