@@ -2,10 +2,8 @@
 //
 // RunBench (segue/bench.h): one model, one set of threads, one run for every figure, so that ratios
 // between them hold even where the machine is not at rest.
-#include <cstdlib>
-#include <filesystem>
-
 #include "base/file.h"
+#include "base/scratch_directory.h"
 #include "base/threads.h"
 #include "bench/bench_model.h"
 #include "bench/measure.h"
@@ -18,34 +16,6 @@ namespace {
 
 using bench::BenchModel;
 using bench::BenchRun;
-
-// A new directory that goes away with its contents. Not copied.
-class ScratchDirectory {
- public:
-  static Result<ScratchDirectory> Make(const std::string& parent) {
-    std::error_code error;
-    std::string root = parent;
-    if (root.empty()) root = std::filesystem::temp_directory_path(error).string();
-    if (root.empty()) root = "/tmp";
-    SEGUE_RETURN_IF_ERROR(MakeDirectories(root));
-    std::string path = JoinPath(root, "segue-bench-XXXXXX");
-    if (mkdtemp(path.data()) == nullptr) return ErrnoStatus("make a directory in", root);
-    return ScratchDirectory(std::move(path));
-  }
-  ScratchDirectory(ScratchDirectory&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-  ScratchDirectory& operator=(ScratchDirectory&& other) noexcept {
-    std::swap(path_, other.path_);
-    return *this;
-  }
-  ~ScratchDirectory() {
-    if (!path_.empty()) (void)RemoveTree(path_);  // Nobody is left to be told.
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  explicit ScratchDirectory(std::string path) : path_(std::move(path)) {}
-  std::string path_;
-};
 
 Status CheckOptions(const BenchOptions& options) {
   if (options.repeats == 0) return InvalidArgument("repeats must be at least 1");
@@ -85,7 +55,8 @@ Status MeasureAll(BenchRun& run, BenchReport& report) {
 
 Result<BenchReport> RunBench(const BenchOptions& options) {
   SEGUE_RETURN_IF_ERROR(CheckOptions(options));
-  SEGUE_ASSIGN_OR_RETURN(const ScratchDirectory scratch, ScratchDirectory::Make(options.directory));
+  SEGUE_ASSIGN_OR_RETURN(const ScratchDirectory scratch,
+                         ScratchDirectory::Make(options.directory, "segue-bench"));
   SEGUE_ASSIGN_OR_RETURN(const auto store, OpenStore(JoinPath(scratch.path(), "store"), true));
   if (options.progress) options.progress("generate", 0, 0);
   SEGUE_ASSIGN_OR_RETURN(const BenchModel model, bench::MakeBenchModel(options));

@@ -3,11 +3,10 @@
 // PreparedUpdate: plan, fetch, stage, preflight; then apply.
 #include "live/prepared_update.h"
 
-#include <cstdlib>
 #include <utility>
 
 #include "base/begun_apply.h"
-#include "base/file.h"
+#include "base/scratch_directory.h"
 #include "sync/lineage.h"
 #include "sync/stopwatch.h"
 
@@ -23,12 +22,8 @@ Result<UpdatePlan> PlanUpdate(Store& store, const std::string& name, const LiveW
   }
   UpdatePlan plan;
   plan.target_version = target_version.value_or(lineage.newest());
-  const auto target = lineage.Version(plan.target_version);
-  if (!target) {
-    return NotFound("lineage '" + name + "' has no version " + std::to_string(plan.target_version) +
-                    "; its newest is " + std::to_string(lineage.newest()));
-  }
-  plan.target_digest = target->digest;
+  SEGUE_ASSIGN_OR_RETURN(const VersionFacts target, lineage.Require(plan.target_version));
+  plan.target_digest = target.digest;
   SEGUE_ASSIGN_OR_RETURN(Way way, lineage.FindWay(weights.version().digest, plan.target_version));
   plan.base_version = way.from;
   plan.chain = std::move(way.manifests);
@@ -49,7 +44,8 @@ Result<std::unique_ptr<PreparedUpdate>> PreparedUpdate::Make(const Resources& re
 }
 
 Status PreparedUpdate::Fetch(const Resources& resources, const std::stop_token& stop) {
-  SEGUE_ASSIGN_OR_RETURN(const ScratchDirectory scratch, ScratchDirectory::Make(resources.staging));
+  SEGUE_ASSIGN_OR_RETURN(const ScratchDirectory scratch,
+                         ScratchDirectory::Make(resources.staging, "segue"));
   SEGUE_ASSIGN_OR_RETURN(fetched_,
                          FetchChain(resources.store, weights_.plan(), plan_.chain, scratch.path(),
                                     resources.background_threads, {}, stop));
@@ -88,17 +84,6 @@ Status PreparedUpdate::Apply() {
   }
   weights_.Commit(plan_.target_version, plan_.target_digest);
   return {};
-}
-
-Result<ScratchDirectory> ScratchDirectory::Make(const std::string& parent) {
-  SEGUE_RETURN_IF_ERROR(MakeDirectories(parent));
-  std::string path = JoinPath(parent, "segue-XXXXXX");
-  if (::mkdtemp(path.data()) == nullptr) return ErrnoStatus("make a directory", path);
-  return ScratchDirectory(std::move(path));
-}
-
-ScratchDirectory::~ScratchDirectory() {
-  if (!path_.empty()) (void)RemoveTree(path_);
 }
 
 }  // namespace segue

@@ -66,19 +66,4 @@ class PreparedUpdate {
   UpdateReport report_;
 };
 
-// A directory below `parent` that is removed with everything in it.
-class ScratchDirectory {
- public:
-  static Result<ScratchDirectory> Make(const std::string& parent);
-  ScratchDirectory(ScratchDirectory&& other) noexcept : path_(std::move(other.path_)) {
-    other.path_.clear();
-  }
-  ~ScratchDirectory();
-  const std::string& path() const { return path_; }
-
- private:
-  explicit ScratchDirectory(std::string path) : path_(std::move(path)) {}
-  std::string path_;
-};
-
 }  // namespace segue

@@ -31,14 +31,6 @@ double SecondsBetween(std::uint64_t from_ns, std::uint64_t to_ns) {
   return static_cast<double>(to_ns - from_ns) * 1e-9;
 }
 
-ReceiverOptions WithDefaults(ReceiverOptions options) {
-  if (options.staging.empty()) {
-    const char* const temporary = std::getenv("TMPDIR");
-    options.staging = temporary != nullptr && *temporary != '\0' ? temporary : "/tmp";
-  }
-  return options;
-}
-
 }  // namespace
 
 std::string_view ReceiverStateName(ReceiverState state) {
@@ -319,8 +311,7 @@ class Receiver::Impl {
   Status CheckTarget(std::optional<std::uint64_t> target) {
     if (!target) return {};
     SEGUE_ASSIGN_OR_RETURN(const Lineage lineage, Lineage::Open(*store_, options_.lineage));
-    if (lineage.Version(*target)) return {};
-    return NotFound("lineage '" + options_.lineage + "' has no version " + std::to_string(*target));
+    return lineage.Require(*target).status();
   }
 
   PreparedUpdate::Resources Resources() {
@@ -461,13 +452,13 @@ class Receiver::Impl {
 Status RemoveSegment(const std::string& name) { return Segment::Remove(name); }
 
 Result<std::unique_ptr<Receiver>> Receiver::Open(const ReceiverOptions& options) {
-  auto impl = std::make_unique<Impl>(WithDefaults(options));
+  auto impl = std::make_unique<Impl>(options);
   SEGUE_RETURN_IF_ERROR(impl->Start());
   return std::unique_ptr<Receiver>(new Receiver(std::move(impl)));
 }
 
 Result<std::unique_ptr<Receiver>> Receiver::Open(const ReceiverOptions& options, BoundModel model) {
-  auto impl = std::make_unique<Impl>(WithDefaults(options));
+  auto impl = std::make_unique<Impl>(options);
   SEGUE_RETURN_IF_ERROR(impl->StartBound(std::move(model)));
   return std::unique_ptr<Receiver>(new Receiver(std::move(impl)));
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/begun_apply.h"
+#include "base/scratch_directory.h"
 #include "base/threads.h"
 #include "checkpoint/checkpoint.h"
 #include "delta/encoder.h"
@@ -19,17 +20,9 @@
 namespace segue {
 namespace {
 
-// Nothing where the store has no such lineage yet.
-Result<std::optional<Lineage>> OpenLineage(Store& store, const std::string& name) {
-  Result<Lineage> lineage = Lineage::Open(store, name);
-  if (lineage.ok()) return std::optional(std::move(lineage).value());
-  if (lineage.status().code() == StatusCode::kNotFound) return std::optional<Lineage>();
-  return lineage.status();
-}
-
 Result<Plan> PlanOfCheckpoint(Store& store, const std::string& lineage_name,
                               const Checkpoint& checkpoint) {
-  SEGUE_ASSIGN_OR_RETURN(const auto lineage, OpenLineage(store, lineage_name));
+  SEGUE_ASSIGN_OR_RETURN(const auto lineage, Lineage::OpenIfThere(store, lineage_name));
   if (!lineage) return Plan::FromCheckpoint(checkpoint);
   SEGUE_ASSIGN_OR_RETURN(const Plan known, lineage->ReadPlan(store));
   SEGUE_ASSIGN_OR_RETURN(Plan plan, Plan::FromCheckpoint(checkpoint, known.chunk_size()));
@@ -62,12 +55,8 @@ Status ProveServing(LiveWeights& weights, unsigned threads) {
 Status FinishRecord(Store& store, const ReceiverOptions& options, LiveWeights& weights) {
   const std::uint64_t version = weights.version().version;
   SEGUE_ASSIGN_OR_RETURN(const Lineage lineage, Lineage::Open(store, options.lineage));
-  const auto facts = lineage.Version(version);
-  if (!facts) {
-    return NotFound("version " + std::to_string(version) + " of lineage '" + options.lineage +
-                    "' is missing; it is needed to prove the live weights");
-  }
-  weights.Commit(version, facts->digest);
+  SEGUE_ASSIGN_OR_RETURN(const VersionFacts facts, lineage.Require(version));
+  weights.Commit(version, facts.digest);
   return ProveServing(weights, options.threads);
 }
 
@@ -77,7 +66,8 @@ Status FinishApply(Store& store, const ReceiverOptions& options, LiveWeights& we
   if (held.version == held.target_version) return FinishRecord(store, options, weights);
   SEGUE_ASSIGN_OR_RETURN(const UpdatePlan plan, PlanUpdate(store, options.lineage, weights,
                                                            std::optional(held.target_version)));
-  SEGUE_ASSIGN_OR_RETURN(const ScratchDirectory scratch, ScratchDirectory::Make(options.staging));
+  SEGUE_ASSIGN_OR_RETURN(const ScratchDirectory scratch,
+                         ScratchDirectory::Make(options.staging, "segue"));
   StagedDelta staged;
   if (!plan.chain.empty()) {
     SEGUE_ASSIGN_OR_RETURN(FetchedDelta fetched, FetchChain(store, weights.plan(), plan.chain,
@@ -162,7 +152,7 @@ Result<Plan> PlanOfTensors(const std::vector<BoundTensor>& tensors, std::uint64_
 // Which version weights of this digest are: 0 of a lineage to come, where there is none yet.
 Result<std::uint64_t> VersionOf(Store& store, const std::string& name, const Digest& digest,
                                 const std::string& what) {
-  SEGUE_ASSIGN_OR_RETURN(const auto lineage, OpenLineage(store, name));
+  SEGUE_ASSIGN_OR_RETURN(const auto lineage, Lineage::OpenIfThere(store, name));
   if (!lineage) return std::uint64_t{0};
   const auto found = lineage->FindVersion(digest, limits::kVersionMax);
   if (found) return *found;
@@ -179,7 +169,7 @@ Result<std::unique_ptr<LiveWeights>> TakeOverBound(Store& store, const ReceiverO
   std::sort(tensors.begin(), tensors.end(),
             [](const BoundTensor& a, const BoundTensor& b) { return a.name < b.name; });
   std::uint64_t chunk_size = limits::kChunkSizeDefault;
-  SEGUE_ASSIGN_OR_RETURN(const auto lineage, OpenLineage(store, options.lineage));
+  SEGUE_ASSIGN_OR_RETURN(const auto lineage, Lineage::OpenIfThere(store, options.lineage));
   if (lineage) {
     SEGUE_ASSIGN_OR_RETURN(const Plan known, lineage->ReadPlan(store));
     chunk_size = known.chunk_size();

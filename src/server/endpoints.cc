@@ -142,7 +142,7 @@ HttpAnswer Endpoints::Handle(const std::string& method, const std::string& path,
                              const std::string& body) {
   const Endpoint* const endpoint = FindEndpoint(method, path);
   if (endpoint == nullptr) {
-    return Refuse(404, NotFound("there is no " + method + " " + path + "; see /openapi.json"),
+    return Answer(404, NotFound("there is no " + method + " " + path + "; see /openapi.json"),
                   nullptr);
   }
   if (endpoint->answer == AnswerKind::kDocument) {
@@ -151,18 +151,17 @@ HttpAnswer Endpoints::Handle(const std::string& method, const std::string& path,
   Receiver* const receiver = receiver_;
   if (receiver == nullptr) {
     const std::lock_guard lock(mutex_);
-    return Refuse(503, failure_.ok() ? Unavailable("the weights are being taken over") : failure_,
+    return Answer(503, failure_.ok() ? Unavailable("the weights are being taken over") : failure_,
                   nullptr);
   }
   if (method == "GET") return Get(path, *receiver);
   const Result<Request> request = Request::Parse(*endpoint, body);
-  if (!request.ok()) return Refuse(400, request.status(), receiver);
+  if (!request.ok()) return Answer(400, request.status(), receiver);
   const Status status = Post(path, request.value(), *receiver);
-  return status.ok() ? HttpAnswer{200, "application/json", Receipts(status, receiver)}
-                     : Refuse(409, status, receiver);
+  return Answer(status.ok() ? 200 : 409, status, receiver);
 }
 
-HttpAnswer Endpoints::Refuse(int code, const Status& status, const Receiver* receiver) const {
+HttpAnswer Endpoints::Answer(int code, const Status& status, const Receiver* receiver) const {
   return {code, "application/json", Receipts(status, receiver)};
 }
 
@@ -180,7 +179,7 @@ HttpAnswer Endpoints::Get(const std::string& path, Receiver& receiver) {
                   {"message", status.message}})};
   }
   const auto versions = receiver.Versions();
-  if (!versions.ok()) return Refuse(409, versions.status(), &receiver);
+  if (!versions.ok()) return Answer(409, versions.status(), &receiver);
   return {200, "application/json",
           Text({{"lineage", status.lineage},
                 {"version", status.version},

@@ -44,7 +44,7 @@ class Endpoints {
   HttpAnswer Get(const std::string& path, Receiver& receiver);
   Status Post(const std::string& path, const Request& request, Receiver& receiver);
   std::string Receipts(const Status& status, const Receiver* receiver) const;
-  HttpAnswer Refuse(int code, const Status& status, const Receiver* receiver) const;
+  HttpAnswer Answer(int code, const Status& status, const Receiver* receiver) const;
   static Process ThisProcess();
 
   const EngineIdentity identity_;

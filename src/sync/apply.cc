@@ -66,13 +66,7 @@ class Application {
                                        "checkpoint '" + options_.checkpoint + "'"));
     report_.lineage = name;
     report_.target_version = options_.to.value_or(lineage_.newest());
-    const auto target = lineage_.Version(report_.target_version);
-    if (!target) {
-      return NotFound("lineage '" + name + "' has no version " +
-                      std::to_string(report_.target_version) + "; its newest is " +
-                      std::to_string(lineage_.newest()));
-    }
-    target_ = *target;
+    SEGUE_ASSIGN_OR_RETURN(target_, lineage_.Require(report_.target_version));
     report_.target_digest = target_.digest.ToHex();
     return {};
   }

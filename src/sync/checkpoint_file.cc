@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/scratch_directory.h"
 #include "delta/compose.h"
 #include "delta/profile.h"
 #include "store/archive.h"
@@ -25,13 +26,11 @@ class CheckpointFile {
     if (!profile) return InvalidArgument("profile '" + options_.profile + "' is not known");
     SEGUE_RETURN_IF_ERROR(Open());
     SEGUE_ASSIGN_OR_RETURN(ArchiveWriter archive, ArchiveWriter::Create(options_.output));
-    const std::string scratch = options_.output + ".segue-scratch";
-    SEGUE_RETURN_IF_ERROR(MakeDirectories(scratch));
-    Status written = EncodeInto(scratch, *profile);
-    if (written.ok()) written = Fill(archive, JoinPath(scratch, "payload"));
-    const Status removed = RemoveTree(scratch);
-    SEGUE_RETURN_IF_ERROR(written);
-    SEGUE_RETURN_IF_ERROR(removed);
+    // Beside the file, where there is room for payloads.
+    SEGUE_ASSIGN_OR_RETURN(const ScratchDirectory scratch,
+                           ScratchDirectory::Make(DirectoryOf(options_.output), ".segue-scratch"));
+    SEGUE_RETURN_IF_ERROR(EncodeInto(scratch.path(), *profile));
+    SEGUE_RETURN_IF_ERROR(Fill(archive, JoinPath(scratch.path(), "payload")));
     SEGUE_RETURN_IF_ERROR(archive.Finish());
     SEGUE_ASSIGN_OR_RETURN(report_.file_bytes, FileSize(options_.output));
     return report_;

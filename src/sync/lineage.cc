@@ -142,6 +142,19 @@ Result<std::vector<std::uint64_t>> Lineage::ListVersions(Store& store, const std
   return versions;
 }
 
+Result<std::optional<Lineage>> Lineage::OpenIfThere(Store& store, const std::string& name) {
+  Result<Lineage> lineage = Open(store, name);
+  if (lineage.ok()) return std::optional(std::move(lineage).value());
+  if (lineage.status().code() == StatusCode::kNotFound) return std::optional<Lineage>();
+  return lineage.status();
+}
+
+Result<VersionFacts> Lineage::Require(std::uint64_t version) const {
+  if (const auto facts = Version(version)) return *facts;
+  return NotFound("lineage '" + record_.lineage + "' has no version " + std::to_string(version) +
+                  "; its newest is " + std::to_string(newest()));
+}
+
 std::uint64_t Lineage::newest() const {
   return manifests_.empty() ? record_.origin_version : manifests_.rbegin()->first;
 }

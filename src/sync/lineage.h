@@ -38,6 +38,8 @@ class Lineage {
   // NotFound where the store has no such lineage. Reads every manifest that is listed; one that
   // vanishes meanwhile (pruned) is left out (case G2).
   static Result<Lineage> Open(Store& store, const std::string& name);
+  // Nothing where the store has no such lineage yet.
+  static Result<std::optional<Lineage>> OpenIfThere(Store& store, const std::string& name);
 
   // The versions that the store lists, ascending, without reading any; none where there is no such
   // lineage.
@@ -49,6 +51,8 @@ class Lineage {
   std::uint64_t newest() const;
   // What a version is, as its own manifest, a later one's base or the origin says.
   std::optional<VersionFacts> Version(std::uint64_t version) const;
+  // The same; NotFound, naming the newest, where nothing says it.
+  Result<VersionFacts> Require(std::uint64_t version) const;
   // Every version up to `version_max` whose digest this is, newest first: a trainer that went back,
   // or a step that changed nothing, gives the same weights several numbers.
   std::vector<std::uint64_t> FindVersions(const Digest& digest, std::uint64_t version_max) const;

@@ -107,10 +107,8 @@ class Publication {
   // Opens the lineage where there is one; gives the chunk size to use.
   Result<std::uint64_t> OpenLineage() {
     const std::uint64_t wanted = options_.chunk_size.value_or(limits::kChunkSizeDefault);
-    Result<Lineage> lineage = Lineage::Open(*store_, options_.lineage);
-    if (lineage.status().code() == StatusCode::kNotFound) return wanted;
-    if (!lineage.ok()) return lineage.status();
-    lineage_ = std::move(lineage).value();
+    SEGUE_ASSIGN_OR_RETURN(lineage_, Lineage::OpenIfThere(*store_, options_.lineage));
+    if (!lineage_) return wanted;
     SEGUE_ASSIGN_OR_RETURN(const Plan known, lineage_->ReadPlan(*store_));
     if (options_.chunk_size && wanted != known.chunk_size()) {
       report_.warnings.push_back("lineage '" + options_.lineage + "' has chunks of " +

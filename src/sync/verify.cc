@@ -51,15 +51,11 @@ Status VerifyVersion(const Lineage& lineage, const Checkpoint& checkpoint, const
   const std::uint64_t version_max = options.version.value_or(UINT64_MAX);
   report.version = lineage.FindVersion(digest, version_max);
   if (options.version) {
-    const auto expected = lineage.Version(*options.version);
-    if (!expected) {
-      return NotFound("lineage '" + lineage.record().lineage + "' has no version " +
-                      std::to_string(*options.version));
-    }
-    if (expected->digest != digest) {
+    SEGUE_ASSIGN_OR_RETURN(const VersionFacts expected, lineage.Require(*options.version));
+    if (expected.digest != digest) {
       return VersionMismatch("checkpoint '" + options.checkpoint + "' has digest " +
                              digest.ToHex() + ", version " + std::to_string(*options.version) +
-                             " has " + expected->digest.ToHex());
+                             " has " + expected.digest.ToHex());
     }
     report.version = options.version;
   }
