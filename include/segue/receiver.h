@@ -156,6 +156,7 @@ class Receiver {
 
  private:
   class Impl;
+  friend struct ReceiverInternals;
   explicit Receiver(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "live/live_environment.h"
 #include "live/prepared_update.h"
 #include "live/scrubber.h"
 #include "live/takeover.h"
@@ -21,11 +21,6 @@ namespace {
 
 // A follower that meets errors waits up to this many intervals between two tries.
 constexpr int kBackoffMax = 32;
-
-std::uint64_t MonotonicNanoseconds() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return static_cast<std::uint64_t>(std::chrono::nanoseconds(now).count());
-}
 
 double SecondsBetween(std::uint64_t from_ns, std::uint64_t to_ns) {
   return static_cast<double>(to_ns - from_ns) * 1e-9;
@@ -51,24 +46,25 @@ std::string_view ReceiverStateName(ReceiverState state) {
 
 class Receiver::Impl {
  public:
-  explicit Impl(ReceiverOptions options)
+  Impl(ReceiverOptions options, LiveEnvironment& environment)
       : options_(std::move(options)),
-        foreground_(MakeHostDevice(options_.threads)),
-        background_(MakeHostDevice(options_.background_threads)) {}
+        environment_(environment),
+        foreground_(environment.MakeDevice(options_.threads)),
+        background_(environment.MakeDevice(options_.background_threads)) {}
 
   ~Impl() {
-    follow_thread_ = std::jthread();
-    prepare_thread_ = std::jthread();
+    follow_task_.reset();
+    prepare_task_.reset();
   }
 
   Status Start() {
-    SEGUE_ASSIGN_OR_RETURN(store_, OpenStore(options_.store, /*create=*/false));
-    SEGUE_ASSIGN_OR_RETURN(weights_, TakeOver(*store_, options_));
+    SEGUE_ASSIGN_OR_RETURN(store_, environment_.OpenStore(options_.store, /*create=*/false));
+    SEGUE_ASSIGN_OR_RETURN(weights_, TakeOver(*store_, options_, environment_));
     return Begin();
   }
 
   Status StartBound(BoundModel model) {
-    SEGUE_ASSIGN_OR_RETURN(store_, OpenStore(options_.store, /*create=*/false));
+    SEGUE_ASSIGN_OR_RETURN(store_, environment_.OpenStore(options_.store, /*create=*/false));
     gate_ = std::make_unique<CallbackGate>(std::move(model.close_gate), std::move(model.open_gate));
     SEGUE_ASSIGN_OR_RETURN(weights_, TakeOverBound(*store_, options_, model, *gate_));
     return Begin();
@@ -88,15 +84,17 @@ class Receiver::Impl {
     manifest_sha256_ = request.manifest_sha256;
     message_.clear();
     prepared_.reset();
-    // The thread before has ended or is about to: its state is no longer PREPARING.
-    prepare_thread_ =
-        std::jthread([this, request](const std::stop_token& stop) { RunPrepare(request, stop); });
+    // The task before has ended or is about to: its state is no longer PREPARING.
+    prepare_task_.reset();
+    prepare_task_ = environment_.Start(
+        TaskPriority::kLow,
+        [this, request](const std::stop_token& stop) { RunPrepare(request, stop); });
     return {};
   }
 
   Status WaitPrepared() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return state_ != ReceiverState::kPreparing; });
+    AwaitPrepared(lock);
     return Outcome();
   }
 
@@ -123,7 +121,7 @@ class Receiver::Impl {
     Status opened = held ? weights_->gate().Open() : Status();
     UpdateReport& report = prepared_->report();
     if (held) {
-      report.resumed_ns = MonotonicNanoseconds();
+      report.resumed_ns = NowInNanoseconds();
       report.pause_s = SecondsBetween(report.pause_started_ns, report.resumed_ns);
     }
     const std::lock_guard lock(mutex_);
@@ -142,8 +140,8 @@ class Receiver::Impl {
     std::unique_lock lock(mutex_);
     SEGUE_RETURN_IF_ERROR(CheckSession(session));
     if (state_ == ReceiverState::kPreparing) {
-      prepare_thread_.request_stop();
-      changed_.wait(lock, [this] { return state_ != ReceiverState::kPreparing; });
+      prepare_task_->RequestStop();
+      AwaitPrepared(lock);
     }
     switch (state_) {
       case ReceiverState::kPrepared:
@@ -206,8 +204,9 @@ class Receiver::Impl {
   }
 
   void Follow(std::chrono::milliseconds interval) {
-    follow_thread_ =
-        std::jthread([this, interval](const std::stop_token& stop) { RunFollow(interval, stop); });
+    follow_task_ = environment_.Start(
+        TaskPriority::kNormal,
+        [this, interval](const std::stop_token& stop) { RunFollow(interval, stop); });
   }
 
   Result<std::vector<std::uint64_t>> Versions() const {
@@ -249,9 +248,18 @@ class Receiver::Impl {
   Status Begin() {
     SEGUE_RETURN_IF_ERROR(CatchUp({}));
     if (options_.scrub_rate != 0) {
-      scrubber_ = std::make_unique<Scrubber>(*weights_, options_.scrub_rate);
+      scrubber_ = std::make_unique<Scrubber>(*weights_, options_.scrub_rate, environment_);
     }
     return {};
+  }
+
+  std::uint64_t NowInNanoseconds() {
+    const auto now = environment_.Now().time_since_epoch();
+    return static_cast<std::uint64_t>(std::chrono::nanoseconds(now).count());
+  }
+
+  void AwaitPrepared(std::unique_lock<std::mutex>& lock) {
+    environment_.Await(lock, changed_, [this] { return state_ != ReceiverState::kPreparing; });
   }
 
   // An update that is under way: another one must wait.
@@ -320,7 +328,6 @@ class Receiver::Impl {
   }
 
   void RunPrepare(const PrepareRequest& request, const std::stop_token& stop) {
-    LowerPriority();
     Result<std::unique_ptr<PreparedUpdate>> made = MakeUpdate(request, stop);
     const std::lock_guard lock(mutex_);
     if (stop.stop_requested()) {
@@ -356,14 +363,14 @@ class Receiver::Impl {
   Status ApplyPrepared() {
     if (prepared_->changes_bytes()) {
       UpdateReport& report = prepared_->report();
-      report.pause_started_ns = MonotonicNanoseconds();
+      report.pause_started_ns = NowInNanoseconds();
       Status closed = weights_->gate().Close(options_.gate_deadline);
       if (!closed.ok()) {
         const std::lock_guard lock(mutex_);
         Settle(ReceiverState::kPrepared, closed.message());
         return closed;
       }
-      report.fence_completed_ns = MonotonicNanoseconds();
+      report.fence_completed_ns = NowInNanoseconds();
       report.gate_s = SecondsBetween(report.pause_started_ns, report.fence_completed_ns);
     }
     Status applied = prepared_->Apply();
@@ -402,8 +409,7 @@ class Receiver::Impl {
     int backoff = 1;
     while (!stop.stop_requested()) {
       backoff = TakeNewest() ? 1 : std::min(backoff * 2, kBackoffMax);
-      std::unique_lock lock(mutex_);
-      follow_wait_.wait_for(lock, stop, interval * backoff, [] { return false; });
+      environment_.Sleep(interval * backoff, stop);
     }
   }
 
@@ -423,6 +429,7 @@ class Receiver::Impl {
   }
 
   const ReceiverOptions options_;
+  LiveEnvironment& environment_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<Device> foreground_;
   std::unique_ptr<Device> background_;
@@ -432,7 +439,6 @@ class Receiver::Impl {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::condition_variable_any follow_wait_;
   ReceiverState state_ = ReceiverState::kIdle;
   bool ready_ = false;
   bool rebuilding_ = false;
@@ -445,20 +451,31 @@ class Receiver::Impl {
   // Owned by whoever moved the state to preparing, applying or resuming.
   std::unique_ptr<PreparedUpdate> prepared_;
 
-  std::jthread prepare_thread_;
-  std::jthread follow_thread_;
+  std::unique_ptr<BackgroundTask> prepare_task_;
+  std::unique_ptr<BackgroundTask> follow_task_;
 };
 
 Status RemoveSegment(const std::string& name) { return Segment::Remove(name); }
 
 Result<std::unique_ptr<Receiver>> Receiver::Open(const ReceiverOptions& options) {
-  auto impl = std::make_unique<Impl>(options);
+  return ReceiverInternals::Open(options, SystemLiveEnvironment());
+}
+
+Result<std::unique_ptr<Receiver>> Receiver::Open(const ReceiverOptions& options, BoundModel model) {
+  return ReceiverInternals::Open(options, std::move(model), SystemLiveEnvironment());
+}
+
+Result<std::unique_ptr<Receiver>> ReceiverInternals::Open(const ReceiverOptions& options,
+                                                          LiveEnvironment& environment) {
+  auto impl = std::make_unique<Receiver::Impl>(options, environment);
   SEGUE_RETURN_IF_ERROR(impl->Start());
   return std::unique_ptr<Receiver>(new Receiver(std::move(impl)));
 }
 
-Result<std::unique_ptr<Receiver>> Receiver::Open(const ReceiverOptions& options, BoundModel model) {
-  auto impl = std::make_unique<Impl>(options);
+Result<std::unique_ptr<Receiver>> ReceiverInternals::Open(const ReceiverOptions& options,
+                                                          BoundModel model,
+                                                          LiveEnvironment& environment) {
+  auto impl = std::make_unique<Receiver::Impl>(options, environment);
   SEGUE_RETURN_IF_ERROR(impl->StartBound(std::move(model)));
   return std::unique_ptr<Receiver>(new Receiver(std::move(impl)));
 }

@@ -3,42 +3,23 @@
 // Scrubber: chunk after chunk, sleeping in between to keep to its rate.
 #include "live/scrubber.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 
 #include "device/host/kernels.h"
 
 namespace segue {
 namespace {
 
-constexpr int kBackgroundNice = 10;
 // Bytes read between two looks at the clock.
 constexpr std::uint64_t kPieceSize = 4ull << 20;
 constexpr std::chrono::milliseconds kBetweenPasses(10);
 
-// Sleeps unless told to stop.
-void SleepFor(std::chrono::duration<double> time, const std::stop_token& stop) {
-  std::mutex mutex;
-  std::condition_variable_any changed;
-  std::unique_lock lock(mutex);
-  changed.wait_for(lock, stop, time, [] { return false; });
-}
-
 }  // namespace
 
-void LowerPriority() {
-  // On Linux this is a thread's own; refused where the system forbids it, which costs only manners.
-  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kBackgroundNice);
-}
-
-Scrubber::Scrubber(LiveWeights& weights, std::uint64_t rate)
-    : weights_(weights), rate_(std::max<std::uint64_t>(rate, 1)) {
-  thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
+Scrubber::Scrubber(LiveWeights& weights, std::uint64_t rate, Environment& environment)
+    : weights_(weights), environment_(environment), rate_(std::max<std::uint64_t>(rate, 1)) {
+  task_ = environment.Start(TaskPriority::kLow, [this](const std::stop_token& stop) { Run(stop); });
 }
 
 void Scrubber::Forgive() {
@@ -47,7 +28,6 @@ void Scrubber::Forgive() {
 }
 
 void Scrubber::Run(const std::stop_token& stop) {
-  LowerPriority();
   while (!stop.stop_requested()) {
     const std::uint64_t epoch = epoch_;
     const LiveVersion before = weights_.version();
@@ -62,12 +42,12 @@ void Scrubber::Run(const std::stop_token& stop) {
       ++(agrees ? passes_ : faults_);
       if (!agrees) found_fault_ = true;
     }
-    SleepFor(kBetweenPasses, stop);
+    environment_.Sleep(kBetweenPasses, stop);
   }
 }
 
 bool Scrubber::Scan(const std::stop_token& stop, Digest& digest) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = environment_.Now();
   const MutableModelView view = weights_.view();
   const Plan& plan = weights_.plan();
   std::uint64_t done = 0;
@@ -81,7 +61,8 @@ bool Scrubber::Scan(const std::stop_token& stop, Digest& digest) {
     if (piece < kPieceSize && chunk + 1 < plan.chunk_count()) continue;
     piece = 0;
     const std::chrono::duration<double> due(static_cast<double>(done) / static_cast<double>(rate_));
-    SleepFor(due - (std::chrono::steady_clock::now() - start), stop);
+    const auto left = due - (environment_.Now() - start);
+    environment_.Sleep(std::chrono::duration_cast<Environment::Clock::duration>(left), stop);
     if (stop.stop_requested() || weights_.phase() != Phase::kServing) return false;
   }
   return true;

@@ -6,16 +6,19 @@
 
 #include <atomic>
 #include <cstdint>
-#include <thread>
+#include <memory>
+#include <stop_token>
 
 #include "live/live_weights.h"
+#include "sync/environment.h"
 
 namespace segue {
 
 class Scrubber {
  public:
   // `rate`: bytes a second, at least 1. Stops in the destructor.
-  Scrubber(LiveWeights& weights, std::uint64_t rate);
+  Scrubber(LiveWeights& weights, std::uint64_t rate,
+           Environment& environment = SystemEnvironment());
 
   std::uint64_t passes() const { return passes_; }
   std::uint64_t faults() const { return faults_; }
@@ -30,15 +33,13 @@ class Scrubber {
   bool Scan(const std::stop_token& stop, Digest& digest);
 
   LiveWeights& weights_;
+  Environment& environment_;
   const std::uint64_t rate_;
   std::atomic<std::uint64_t> passes_{0};
   std::atomic<std::uint64_t> faults_{0};
   std::atomic<std::uint64_t> epoch_{0};
   std::atomic<bool> found_fault_{false};
-  std::jthread thread_;
+  std::unique_ptr<BackgroundTask> task_;
 };
-
-// Lets the calling thread and those that it starts give way to others.
-void LowerPriority();
 
 }  // namespace segue

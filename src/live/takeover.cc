@@ -90,23 +90,21 @@ Status FinishApply(Store& store, const ReceiverOptions& options, LiveWeights& we
   return {};
 }
 
-Result<std::unique_ptr<Segment>> OpenOrCreate(Store& store, const ReceiverOptions& options) {
-  Result<std::unique_ptr<Segment>> segment = Segment::Open(options.name);
-  if (segment.status().code() == StatusCode::kNotFound) {
+Result<std::unique_ptr<LiveWeights>> OpenOrCreate(Store& store, const ReceiverOptions& options,
+                                                  LiveEnvironment& environment) {
+  Result<std::unique_ptr<LiveWeights>> weights = environment.OpenWeights(options.name);
+  if (weights.status().code() == StatusCode::kNotFound) {
     SEGUE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.checkpoint));
     SEGUE_ASSIGN_OR_RETURN(const Plan plan, PlanOfCheckpoint(store, options.lineage, checkpoint));
-    SEGUE_ASSIGN_OR_RETURN(auto created, Segment::Create(options.name, plan, options.lineage));
-    // Once, before anybody waits: every later pause is shorter for it.
-    created->CollapseToHugePages();
-    return created;
+    return environment.CreateWeights(options.name, plan, options.lineage);
   }
-  if (!segment.ok()) return segment.status();
-  const LiveVersion held = segment.value()->version();
+  if (!weights.ok()) return weights.status();
+  const LiveVersion held = weights.value()->version();
   if (held.lineage != options.lineage) {
     return VersionMismatch("segment '" + options.name + "' holds lineage '" + held.lineage +
                            "', not '" + options.lineage + "'");
   }
-  return segment;
+  return weights;
 }
 
 // Tensors by name; each where it says, none over another (case C2).
@@ -203,9 +201,9 @@ Status LoadCheckpoint(Store& store, const ReceiverOptions& options, LiveWeights&
   return {};
 }
 
-Result<std::unique_ptr<LiveWeights>> TakeOver(Store& store, const ReceiverOptions& options) {
-  SEGUE_ASSIGN_OR_RETURN(auto segment, OpenOrCreate(store, options));
-  auto weights = MakeSegmentWeights(std::move(segment));
+Result<std::unique_ptr<LiveWeights>> TakeOver(Store& store, const ReceiverOptions& options,
+                                              LiveEnvironment& environment) {
+  SEGUE_ASSIGN_OR_RETURN(auto weights, OpenOrCreate(store, options, environment));
   const Phase phase = weights->phase();
   if (options.rebuild || phase == Phase::kLoading) {
     SEGUE_RETURN_IF_ERROR(LoadCheckpoint(store, options, *weights));

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "live/live_environment.h"
 #include "live/live_weights.h"
 #include "segue/receiver.h"
 #include "store/store.h"
@@ -16,7 +17,8 @@ namespace segue {
 
 // The weights are at a version (phase serving) and proven; the gate may be open or closed. Tainted:
 // they are poisoned, and `options.rebuild` was not set.
-Result<std::unique_ptr<LiveWeights>> TakeOver(Store& store, const ReceiverOptions& options);
+Result<std::unique_ptr<LiveWeights>> TakeOver(Store& store, const ReceiverOptions& options,
+                                              LiveEnvironment& environment);
 
 // Weights in this process's own buffers, behind `gate`, which outlives them.
 Result<std::unique_ptr<LiveWeights>> TakeOverBound(Store& store, const ReceiverOptions& options,

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 
 #include "base/limits.h"
 
@@ -47,8 +46,8 @@ Status OwnerExchange::WaitFor(std::uint32_t owner, Deadline deadline) {
   for (;;) {
     SEGUE_ASSIGN_OR_RETURN(const auto names, store_.List(Folder()));
     if (std::find(names.begin(), names.end(), file) != names.end()) return {};
-    if (std::chrono::steady_clock::now() >= deadline) break;
-    std::this_thread::sleep_for(kOwnerPollInterval);
+    if (environment_.Now() >= deadline) break;
+    environment_.Sleep(kOwnerPollInterval, {});
   }
   return Unavailable("owner " + std::to_string(owner) + " of " +
                      std::to_string(options_.owner_count) + " has not handed in version " +
@@ -59,9 +58,9 @@ Status OwnerExchange::WaitFor(std::uint32_t owner, Deadline deadline) {
 
 Status OwnerExchange::Collect(DeltaIdentity& identity, std::vector<PayloadEntry>& payloads) {
   // One for all of them together.
-  const Deadline deadline = std::chrono::steady_clock::now() +
-                            std::chrono::duration_cast<Deadline::duration>(
-                                std::chrono::duration<double>(options_.owner_timeout_seconds));
+  const Deadline deadline =
+      environment_.Now() + std::chrono::duration_cast<Deadline::duration>(
+                               std::chrono::duration<double>(options_.owner_timeout_seconds));
   for (std::uint32_t owner = 1; owner < options_.owner_count; ++owner) {
     SEGUE_RETURN_IF_ERROR(WaitFor(owner, deadline));
     const std::string name = RecordName(owner);

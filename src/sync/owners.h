@@ -13,14 +13,17 @@
 #include "segue/publish.h"
 #include "segue/status.h"
 #include "store/store.h"
+#include "sync/environment.h"
 
 namespace segue {
 
 // Without several owners there is nobody to wait for: every call succeeds at once.
 class OwnerExchange {
  public:
-  // Both outlive it. Several owners have a version and a session in `options`.
-  OwnerExchange(Store& store, const PublishOptions& options) : store_(store), options_(options) {}
+  // All outlive it. Several owners have a version and a session in `options`.
+  OwnerExchange(Store& store, const PublishOptions& options,
+                Environment& environment = SystemEnvironment())
+      : store_(store), options_(options), environment_(environment) {}
 
   // Owners other than 0: leaves a record for owner 0.
   Status HandIn(const DeltaIdentity& identity, const PayloadEntry& payload);
@@ -30,7 +33,7 @@ class OwnerExchange {
   void RemoveRecords(std::vector<std::string>& warnings);
 
  private:
-  using Deadline = std::chrono::steady_clock::time_point;
+  using Deadline = Environment::Clock::time_point;
   std::string Folder() const;
   std::string RecordName(std::uint32_t owner) const;
   Status WaitFor(std::uint32_t owner, Deadline deadline);
@@ -39,6 +42,7 @@ class OwnerExchange {
 
   Store& store_;
   const PublishOptions& options_;
+  Environment& environment_;
 };
 
 }  // namespace segue

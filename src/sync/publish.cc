@@ -16,6 +16,7 @@
 #include "checkpoint/plan.h"
 #include "delta/encoder.h"
 #include "delta/profile.h"
+#include "sync/environment.h"
 #include "sync/lineage.h"
 #include "sync/owners.h"
 #include "sync/prune.h"
@@ -31,7 +32,8 @@ constexpr std::chrono::hours kStaleAge{24};
 
 class Publication {
  public:
-  explicit Publication(const PublishOptions& options) : options_(options) {}
+  Publication(Environment& environment, const PublishOptions& options)
+      : environment_(environment), options_(options) {}
 
   Result<PublishReport> Run() {
     SEGUE_RETURN_IF_ERROR(CheckOptions());
@@ -89,7 +91,7 @@ class Publication {
       report_.warnings.insert(report_.warnings.end(), checkpoint->warnings().begin(),
                               checkpoint->warnings().end());
     }
-    SEGUE_ASSIGN_OR_RETURN(store_, OpenStore(options_.store, /*create=*/true));
+    SEGUE_ASSIGN_OR_RETURN(store_, environment_.OpenStore(options_.store, /*create=*/true));
     SEGUE_ASSIGN_OR_RETURN(const std::uint64_t chunk_size, OpenLineage());
     SEGUE_ASSIGN_OR_RETURN(plan_, Plan::FromCheckpoint(base_, chunk_size));
     SEGUE_ASSIGN_OR_RETURN(const Plan target_plan, Plan::FromCheckpoint(target_, chunk_size));
@@ -182,7 +184,8 @@ class Publication {
 
   Status HandIn() {
     SEGUE_RETURN_IF_ERROR(CommitPayload());
-    SEGUE_RETURN_IF_ERROR(OwnerExchange(*store_, options_).HandIn(identity_, payload_));
+    SEGUE_RETURN_IF_ERROR(
+        OwnerExchange(*store_, options_, environment_).HandIn(identity_, payload_));
     FillReport(payload_.size);
     return {};
   }
@@ -191,7 +194,7 @@ class Publication {
     Manifest manifest;
     manifest.model_bytes = plan_.model_size();
     manifest.payloads.push_back(payload_);
-    OwnerExchange owners(*store_, options_);
+    OwnerExchange owners(*store_, options_, environment_);
     SEGUE_RETURN_IF_ERROR(owners.Collect(identity_, manifest.payloads));
     SEGUE_ASSIGN_OR_RETURN(VersionChoice choice, ChooseVersion(lineage(), options_, identity_));
     identity_.base_version = choice.base;
@@ -300,6 +303,7 @@ class Publication {
     if (!status.ok()) warnings.push_back("old temporaries stay: " + status.message());
   }
 
+  Environment& environment_;
   const PublishOptions& options_;
   Profile profile_ = Profile::kSparseZstd;
   Checkpoint base_;
@@ -317,6 +321,12 @@ class Publication {
 
 }  // namespace
 
-Result<PublishReport> Publish(const PublishOptions& options) { return Publication(options).Run(); }
+Result<PublishReport> Publish(const PublishOptions& options) {
+  return PublishIn(SystemEnvironment(), options);
+}
+
+Result<PublishReport> PublishIn(Environment& environment, const PublishOptions& options) {
+  return Publication(environment, options).Run();
+}
 
 }  // namespace segue

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// LiveEnvironment: an environment that also gives a receiver its devices and the weights that
+// engines attach to by name. On the machine: host devices and shared memory segments.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "checkpoint/plan.h"
+#include "device/device.h"
+#include "live/live_weights.h"
+#include "segue/receiver.h"
+#include "sync/environment.h"
+
+namespace segue {
+
+class LiveEnvironment : public Environment {
+ public:
+  virtual std::unique_ptr<Device> MakeDevice(unsigned threads) = 0;
+  // What another receiver left, as it left it. NotFound where there is nothing of that name;
+  // Unavailable where its receiver lives.
+  virtual Result<std::unique_ptr<LiveWeights>> OpenWeights(const std::string& name) = 0;
+  // Phase loading, gate closed.
+  virtual Result<std::unique_ptr<LiveWeights>> CreateWeights(const std::string& name,
+                                                             const Plan& plan,
+                                                             const std::string& lineage) = 0;
+};
+
+LiveEnvironment& SystemLiveEnvironment();
+
+// For the simulator: a receiver in another world than this machine.
+struct ReceiverInternals {
+  static Result<std::unique_ptr<Receiver>> Open(const ReceiverOptions& options,
+                                                LiveEnvironment& environment);
+  static Result<std::unique_ptr<Receiver>> Open(const ReceiverOptions& options, BoundModel model,
+                                                LiveEnvironment& environment);
+};
+
+}  // namespace segue
