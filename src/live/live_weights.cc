@@ -11,9 +11,11 @@ namespace {
 
 class SegmentWeights final : public LiveWeights {
  public:
-  explicit SegmentWeights(std::unique_ptr<Segment> segment) : segment_(std::move(segment)) {}
+  explicit SegmentWeights(std::unique_ptr<Segment> segment)
+      : segment_(std::move(segment)), plan_(segment_->plan()) {}
 
-  const Plan& plan() const override { return segment_->plan(); }
+  const Plan& plan() const override { return plan_.get(); }
+  void AdoptPlan(Plan plan) override { plan_.Adopt(std::move(plan)); }
   MutableModelView view() override { return segment_->view(); }
   Gate& gate() override { return segment_->gate(); }
   Phase phase() const override { return segment_->phase(); }
@@ -27,16 +29,18 @@ class SegmentWeights final : public LiveWeights {
 
  private:
   std::unique_ptr<Segment> segment_;
+  PlanSlot plan_;
 };
 
 class BoundWeights final : public LiveWeights {
  public:
   BoundWeights(Plan plan, MutableModelView view, const std::string& lineage, Gate& gate)
-      : plan_(std::move(plan)), view_(std::move(view)), gate_(gate) {
+      : first_plan_(std::move(plan)), view_(std::move(view)), gate_(gate) {
     version_.lineage = lineage;
   }
 
-  const Plan& plan() const override { return plan_; }
+  const Plan& plan() const override { return plan_.get(); }
+  void AdoptPlan(Plan plan) override { plan_.Adopt(std::move(plan)); }
   MutableModelView view() override { return view_; }
   Gate& gate() override { return gate_; }
   Phase phase() const override {
@@ -66,7 +70,8 @@ class BoundWeights final : public LiveWeights {
   unsigned engine_count() const override { return 1; }
 
  private:
-  const Plan plan_;
+  const Plan first_plan_;
+  PlanSlot plan_{first_plan_};
   const MutableModelView view_;
   Gate& gate_;
   mutable std::mutex mutex_;

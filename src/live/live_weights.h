@@ -5,9 +5,12 @@
 // before the first byte is written, Commit after the proof.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "checkpoint/plan.h"
 #include "delta/model_view.h"
@@ -20,7 +23,11 @@ class LiveWeights {
  public:
   virtual ~LiveWeights() = default;
 
+  // A plan that was returned stays valid as long as the weights.
   virtual const Plan& plan() const = 0;
+  // The same tensors in other chunks: weights that were there before the lineage was do not know
+  // how it will cut them. From one thread at a time.
+  virtual void AdoptPlan(Plan plan) = 0;
   virtual MutableModelView view() = 0;
   virtual Gate& gate() = 0;
 
@@ -32,6 +39,22 @@ class LiveWeights {
   virtual void SetPhase(Phase phase) = 0;
   // Engines attached now.
   virtual unsigned engine_count() const = 0;
+};
+
+// The plan in use and those before it: status calls read one while another thread adopts the next.
+class PlanSlot {
+ public:
+  // `first` outlives the slot.
+  explicit PlanSlot(const Plan& first) : current_(&first) {}
+  const Plan& get() const { return *current_.load(std::memory_order_acquire); }
+  void Adopt(Plan plan) {
+    adopted_.push_back(std::make_unique<const Plan>(std::move(plan)));
+    current_.store(adopted_.back().get(), std::memory_order_release);
+  }
+
+ private:
+  std::vector<std::unique_ptr<const Plan>> adopted_;
+  std::atomic<const Plan*> current_;
 };
 
 // Weights in a shared memory segment, which other processes attach to and which outlives this one.

@@ -12,14 +12,29 @@
 
 namespace segue {
 
-Result<UpdatePlan> PlanUpdate(Store& store, const std::string& name, const LiveWeights& weights,
+namespace {
+
+Status TakePlanOf(const Lineage& lineage, Store& store, LiveWeights& weights) {
+  const Plan& held = weights.plan();
+  if (lineage.record().plan == held.digest()) return {};
+  const std::string name = "lineage '" + lineage.record().lineage + "'";
+  SEGUE_ASSIGN_OR_RETURN(Plan plan, lineage.ReadPlan(store));
+  const Status same = ComparePlans(plan, held, name, "the live weights");
+  if (!same.ok()) {
+    return VersionMismatch(name + " has plan " + plan.digest().ToHex() +
+                           ", the live weights have " + held.digest().ToHex() +
+                           ": they are of another model (" + same.message() + ")");
+  }
+  weights.AdoptPlan(std::move(plan));
+  return {};
+}
+
+}  // namespace
+
+Result<UpdatePlan> PlanUpdate(Store& store, const std::string& name, LiveWeights& weights,
                               std::optional<std::uint64_t> target_version) {
   SEGUE_ASSIGN_OR_RETURN(const Lineage lineage, Lineage::Open(store, name));
-  if (lineage.record().plan != weights.plan().digest()) {
-    return VersionMismatch("lineage '" + name + "' has plan " + lineage.record().plan.ToHex() +
-                           ", the live weights have " + weights.plan().digest().ToHex() +
-                           ": they are of another model");
-  }
+  SEGUE_RETURN_IF_ERROR(TakePlanOf(lineage, store, weights));
   UpdatePlan plan;
   plan.target_version = target_version.value_or(lineage.newest());
   SEGUE_ASSIGN_OR_RETURN(const VersionFacts target, lineage.Require(plan.target_version));

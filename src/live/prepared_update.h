@@ -27,9 +27,10 @@ struct UpdatePlan {
   std::vector<Manifest> chain;  // Empty: already there.
 };
 
-// VersionMismatch: the weights are no version of the lineage, or of another plan. NotFound: no such
-// target, or no way to it.
-Result<UpdatePlan> PlanUpdate(Store& store, const std::string& lineage, const LiveWeights& weights,
+// Weights that are cut into other chunks than the lineage take its plan over. VersionMismatch: the
+// weights are no version of the lineage, or of another model. NotFound: no such target, or no way
+// to it.
+Result<UpdatePlan> PlanUpdate(Store& store, const std::string& lineage, LiveWeights& weights,
                               std::optional<std::uint64_t> target_version);
 
 class PreparedUpdate {

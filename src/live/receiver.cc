@@ -5,6 +5,7 @@
 #include "segue/receiver.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <utility>
@@ -308,11 +309,14 @@ class Receiver::Impl {
       return VersionMismatch("version " + std::to_string(held.version) + " is held, not base " +
                              std::to_string(*request.base_version));
     }
+    // Before the lineage has been seen its plan is not known: CheckPlan() comes again then.
+    return knows_plan_ ? CheckPlan(request) : Status();
+  }
+
+  Status CheckPlan(const PrepareRequest& request) const {
     const std::string plan = weights_->plan().digest().ToHex();
-    if (!request.plan_digest.empty() && request.plan_digest != plan) {
-      return VersionMismatch("the live weights have plan " + plan + ", not " + request.plan_digest);
-    }
-    return {};
+    if (request.plan_digest.empty() || request.plan_digest == plan) return {};
+    return VersionMismatch("the live weights have plan " + plan + ", not " + request.plan_digest);
   }
 
   // Whether there is such a version, before anything is given up for it.
@@ -345,6 +349,8 @@ class Receiver::Impl {
                                                      const std::stop_token& stop) {
     SEGUE_ASSIGN_OR_RETURN(
         UpdatePlan plan, PlanUpdate(*store_, options_.lineage, *weights_, request.target_version));
+    knows_plan_ = true;
+    SEGUE_RETURN_IF_ERROR(CheckPlan(request));
     if (!request.manifest_sha256.empty()) {
       SEGUE_RETURN_IF_ERROR(CheckManifest(plan.target_version, request.manifest_sha256));
     }
@@ -436,6 +442,7 @@ class Receiver::Impl {
   std::unique_ptr<Gate> gate_;  // Of bound weights.
   std::unique_ptr<LiveWeights> weights_;
   std::unique_ptr<Scrubber> scrubber_;
+  std::atomic<bool> knows_plan_{false};  // The weights have the lineage's plan.
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -144,6 +144,38 @@ TEST_F(ReceiverTest, BeforeTheFirstVersion) {
 }
 
 // case D7: an update of nothing moves the version and holds nobody.
+// How a lineage is cut into chunks is the first publisher's choice; a receiver that was there
+// before could never follow it (found by the simulator).
+TEST_F(ReceiverTest, BeforeTheFirstVersionWithChunksOfAnotherSize) {
+  ASSERT_TRUE(MakeDirectories(store_).ok());
+  const auto receiver = Open(Options());
+  ASSERT_NE(receiver, nullptr);
+  const std::string before = receiver->status().plan_digest;
+  Advance(1);  // In chunks of 64 KiB, not of 1 MiB.
+  PrepareRequest request = To(1);
+  request.plan_digest = std::string(64, '0');
+  EXPECT_EQ(receiver->Update(request).status().code(), StatusCode::kVersionMismatch);
+  ASSERT_TRUE(receiver->Update(To(1, "t")).ok());
+  ExpectLive(1);
+  EXPECT_NE(receiver->status().plan_digest, before);
+  request = To(1, "u");
+  request.plan_digest = before;
+  EXPECT_EQ(receiver->Prepare(request).code(), StatusCode::kVersionMismatch);
+  ASSERT_TRUE(receiver->Rebuild({}).ok());
+  ExpectLive(1);
+}
+
+// The segment says what it was made with, so the next receiver learns it again.
+TEST_F(ReceiverTest, TakesOverASegmentWithChunksOfAnotherSize) {
+  ASSERT_TRUE(MakeDirectories(store_).ok());
+  ASSERT_NE(Open(Options()), nullptr);
+  Advance(1);
+  const auto receiver = Open(Options());
+  ASSERT_NE(receiver, nullptr);
+  EXPECT_EQ(receiver->status().version, 1u);
+  ExpectLive(1);
+}
+
 TEST_F(ReceiverTest, UpdateOfNothing) {
   Advance(1);
   const auto receiver = Open(Options());

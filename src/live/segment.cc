@@ -3,7 +3,6 @@
 // Segment: made, opened, and the record of its version.
 #include "live/segment.h"
 
-#include <atomic>
 #include <utility>
 #include <vector>
 
@@ -98,41 +97,10 @@ MutableModelView Segment::view() {
   return MutableModelView(std::move(tensors));
 }
 
-SegmentRecord Segment::Record() const {
-  // The writer is a thread of this process or the caller itself, so this ends.
-  SegmentRecord record;
-  while (!words_.ReadRecord(record)) {
-  }
-  return record;
-}
-
 LiveVersion Segment::version() const {
-  const SegmentRecord record = Record();
+  const SegmentRecord record = words_.Record();
   return {contents_.lineage, record.version, record.target_version, record.digest,
           record.applied_count};
-}
-
-void Segment::BeginApply(std::uint64_t target_version) {
-  SegmentRecord record = Record();
-  record.target_version = target_version;
-  words_.WriteRecord(record);
-  SetPhase(Phase::kApplying);
-}
-
-void Segment::CommitVersion(std::uint64_t version, const Digest& digest) {
-  SegmentRecord record = Record();
-  record.version = version;
-  record.target_version = version;
-  record.digest = digest;
-  if (phase() == Phase::kApplying) ++record.applied_count;
-  words_.WriteRecord(record);
-  SetPhase(Phase::kServing);
-}
-
-void Segment::SetPhase(Phase phase) {
-  words_.phase().store(static_cast<std::uint32_t>(phase));
-  // Neither the compiler nor the processor may move writes of weights to before this.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 void Segment::CollapseToHugePages() {

@@ -62,10 +62,12 @@ class Segment {
   LiveVersion version() const;
 
   // To be called with the gate closed, before the first byte is written: target, phase applying.
-  void BeginApply(std::uint64_t target_version);
+  void BeginApply(std::uint64_t target_version) { words_.BeginApply(target_version); }
   // After the proof: version and digest, phase serving.
-  void CommitVersion(std::uint64_t version, const Digest& digest);
-  void SetPhase(Phase phase);
+  void CommitVersion(std::uint64_t version, const Digest& digest) {
+    words_.CommitVersion(version, digest);
+  }
+  void SetPhase(Phase phase) { words_.SetPhase(phase); }
 
   SharedGate& gate() { return gate_; }
   // Engines attached now.
@@ -75,7 +77,6 @@ class Segment {
   Segment(SharedMemory object, SharedMapping mapping, SegmentContents contents);
   static Result<SharedMemory> CreateObject(const std::string& name);
   static Status Fill(SharedMemory& object, const SegmentContents& contents, SharedMapping& mapping);
-  SegmentRecord Record() const;
 
   SharedMemory object_;
   SharedMapping mapping_;

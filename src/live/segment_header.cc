@@ -248,4 +248,35 @@ void SegmentWords::EndRecord() {
   if (sequence % 2 != 0) Field(field::kSequence).store(sequence + 1);
 }
 
+SegmentRecord SegmentWords::Record() const {
+  // The writer is a thread of this process or the caller itself, so this ends.
+  SegmentRecord record;
+  while (!ReadRecord(record)) {
+  }
+  return record;
+}
+
+void SegmentWords::BeginApply(std::uint64_t target_version) {
+  SegmentRecord record = Record();
+  record.target_version = target_version;
+  WriteRecord(record);
+  SetPhase(Phase::kApplying);
+}
+
+void SegmentWords::CommitVersion(std::uint64_t version, const Digest& digest) {
+  SegmentRecord record = Record();
+  record.version = version;
+  record.target_version = version;
+  record.digest = digest;
+  if (phase().load() == static_cast<std::uint32_t>(Phase::kApplying)) ++record.applied_count;
+  WriteRecord(record);
+  SetPhase(Phase::kServing);
+}
+
+void SegmentWords::SetPhase(Phase value) {
+  phase().store(static_cast<std::uint32_t>(value));
+  // Neither the compiler nor the processor may move writes of weights to before this.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
 }  // namespace segue

@@ -107,6 +107,12 @@ class SegmentWords {
   // A dead receiver's unfinished record counts as written.
   void EndRecord();
 
+  // The receiver's steps on record and phase, in the order of docs/protocol.md, section 6.
+  SegmentRecord Record() const;
+  void BeginApply(std::uint64_t target_version);
+  void CommitVersion(std::uint64_t version, const Digest& digest);
+  void SetPhase(Phase value);
+
  private:
   using Word64 = std::atomic_ref<std::uint64_t>;
 

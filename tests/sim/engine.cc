@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Engine.
+#include "sim/engine.h"
+
+#include <cstring>
+
+namespace segue::sim {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kBetweenSteps(6);
+// Longer than the receivers' deadline.
+constexpr milliseconds kSlowStep(130);
+
+void Enter(World& world, SimSegment& segment, unsigned slot) {
+  const auto open = [&segment] { return segment.words().gate().load() != kGateClosed; };
+  for (;;) {
+    segment.Enter(slot);
+    if (open()) return;
+    segment.Leave(slot);
+    (void)world.Await(open);
+  }
+}
+
+std::optional<std::uint64_t> VersionInRecord(SimSegment& segment) {
+  SegmentRecord record;
+  if (!segment.words().ReadRecord(record)) return std::nullopt;
+  return record.version;
+}
+
+// A slot that its engine's death frees, as the kernel does with a lock.
+class Slot {
+ public:
+  Slot(SimSegment& segment, const Process& process) : segment_(segment) {
+    while (segment_.engines[number_] != nullptr) ++number_;
+    segment_.engines[number_] = &process;
+    segment_.words().inside(number_).store(0);
+  }
+  ~Slot() { segment_.engines[number_] = nullptr; }
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
+  unsigned number() const { return number_; }
+
+ private:
+  SimSegment& segment_;
+  unsigned number_ = 0;
+};
+
+}  // namespace
+
+void ReadOnce(Site& site, SimSegment& segment, unsigned slot, const ReportedVersion& reported,
+              const std::string& label) {
+  World& world = site.world;
+  Enter(world, segment, slot);
+  const auto version = reported();
+  const auto expected = version ? site.oracle.Find(*version) : nullptr;
+  const auto violate = [&](const std::string& what) {
+    world.Violate("mix", label + " in the gate at version " +
+                             (version ? std::to_string(*version) : "?") + ": " + what);
+  };
+  if (version && !expected) violate("no such version was ever published");
+  if (world.Fault(world.rates().slow_reader)) world.Sleep(kSlowStep);
+  for (std::size_t t = 0; expected && t < site.plan.tensors().size(); ++t) {
+    const std::uint64_t size = site.plan.tensors()[t].size;
+    const std::byte* const live = segment.view().Tensor(t);
+    if (size != 0 && std::memcmp(live, expected->model.view().Tensor(t), size) != 0) {
+      violate("tensor " + std::to_string(t) + " has other bytes");
+    }
+    if (t % 2 == 0) world.Point("reads");
+  }
+  // The number may move while the bytes stand still: an update of nothing.
+  const auto after = reported();
+  std::string what;
+  if (after && after != version && !site.oracle.Agrees(*after, ReadOnly(segment.view()), what)) {
+    violate("reported as " + std::to_string(*after) + " when it left; " + what);
+  }
+  segment.Leave(slot);
+}
+
+void RunEngine(Site& site, Process& process, const std::string& name) {
+  World& world = site.world;
+  (void)world.Await([&] { return site.memory.Find(name) != nullptr; });
+  SimSegment& segment = *site.memory.Find(name);
+  const Slot slot(segment, process);
+  for (;;) {
+    ReadOnce(
+        site, segment, slot.number(), [&] { return VersionInRecord(segment); }, process.name());
+    world.Sleep(world.UpTo(kBetweenSteps));
+  }
+}
+
+}  // namespace segue::sim

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Simulation.
+#include "sim/simulation.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/scratch_directory.h"
+#include "sim/engine.h"
+#include "sim/host.h"
+#include "sim/site.h"
+#include "sim/trainer.h"
+
+namespace segue::sim {
+namespace {
+
+// After the last fault: enough for the slowest of all seeds several times over.
+constexpr std::uint64_t kConvergeSteps = 60'000;
+// How often it is asked whether all is done.
+constexpr std::uint64_t kLookInterval = 32;
+
+class Run {
+ public:
+  Run(const SimulationOptions& options, const std::string& directory)
+      : options_(options),
+        choices_(options.seed ^ 0x5345475545ull),
+        world_(options.seed, Rates(), options.sabotage, options.print),
+        site_(world_, Shape::FromSeed(choices_), directory),
+        primary_(site_, "trainer", /*primary=*/true),
+        second_(site_, "zombie", /*primary=*/false) {}
+
+  SimulationReport Go() {
+    Populate();
+    while (world_.step() < options_.steps && Step()) {
+    }
+    if (!world_.violation()) Converge();
+    SimulationReport report;
+    report.violation = world_.violation();
+    report.steps = world_.step();
+    report.tail = world_.trace().tail();
+    world_.KillAll();
+    report.hash = world_.trace().Finish();
+    report.published = site_.published;
+    report.updates = site_.updates;
+    report.takeovers = site_.takeovers;
+    report.rebuilds = site_.rebuilds;
+    return report;
+  }
+
+ private:
+  FaultRates Rates() { return FaultRates::FromSeed(choices_); }
+
+  void Populate() {
+    site_.Supervise("trainer", [this](Process& process) { primary_.Run(process); });
+    if (site_.shape.second_trainer) {
+      site_.Supervise("zombie", [this](Process& process) { second_.Run(process); });
+    }
+    if (site_.shape.pruner) site_.Supervise("pruner", [this](Process&) { RunPruner(site_); });
+    for (unsigned i = 0; i < site_.shape.hosts; ++i) {
+      hosts_.push_back(std::make_unique<Host>(site_, i));
+      Host& host = *hosts_.back();
+      site_.Supervise(host.name(), [&host](Process& process) { host.Run(process); });
+      if (host.bound()) continue;
+      for (unsigned k = 0; k < 2; ++k) {
+        site_.Supervise(
+            host.name() + "-reader-" + std::to_string(k),
+            [this, &host](Process& process) { RunEngine(site_, process, host.name()); });
+      }
+    }
+  }
+
+  bool Step() {
+    if (options_.sabotage == Sabotage::kRealClock && world_.step() == 100) {
+      world_.Note(std::to_string(std::chrono::steady_clock::now().time_since_epoch().count()));
+    }
+    return world_.Step() && !world_.violation();
+  }
+
+  void Converge() {
+    world_.StopFaults();
+    site_.store.Settle();
+    site_.ending = true;
+    world_.Note("faults have stopped");
+    std::string why = "nothing was published";
+    for (std::uint64_t i = 0; i < kConvergeSteps; ++i) {
+      if (i % kLookInterval == 0 && AllAtLast(why)) return;
+      if (!Step()) break;
+    }
+    if (!world_.violation()) world_.Violate("convergence", why);
+  }
+
+  bool AllAtLast(std::string& why) {
+    if (site_.last_version == 0) return false;
+    for (const auto& host : hosts_) {
+      if (!host->HasConverged(why)) return false;
+    }
+    return true;
+  }
+
+  const SimulationOptions& options_;
+  Random choices_;
+  World world_;
+  Site site_;
+  Trainer primary_;
+  Trainer second_;
+  std::vector<std::unique_ptr<Host>> hosts_;
+};
+
+}  // namespace
+
+SimulationReport RunSimulation(const SimulationOptions& options) {
+  const auto scratch = ScratchDirectory::Make(options.scratch, "segue-sim");
+  SEGUE_CHECK(scratch.ok());
+  return std::make_unique<Run>(options, scratch->path())->Go();
+}
+
+}  // namespace segue::sim

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Trainer.
+#include "sim/trainer.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "sim/sim_environment.h"
+#include "sync/lineage.h"
+#include "sync/prune.h"
+
+namespace segue::sim {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTrainTimeMax(80);
+constexpr milliseconds kRetryTimeMax(60);
+constexpr std::uint64_t kTries = 4;
+
+PublishOptions OptionsOf(const Site& site, const std::string& base, const std::string& target) {
+  PublishOptions options;
+  options.store = kStoreUrl;
+  options.lineage = kLineageName;
+  options.base = base;
+  options.target = target;
+  options.profile = site.shape.profile;
+  options.chunk_size = site.plan.chunk_size();
+  options.threads = 1;
+  options.retain = site.shape.retain;
+  options.owner_timeout_seconds = 0.3;
+  return options;
+}
+
+}  // namespace
+
+void Trainer::Run(Process&) {
+  World& world = site_.world;
+  Start from = StartFrom();
+  for (;;) {
+    world.Sleep(world.UpTo(kTrainTimeMax));
+    if (site_.ending && !primary_) return;
+    const bool last = site_.ending;
+    const TrainedModelPtr next = Train(from.model);
+    if (!PublishStep(from, next)) {
+      from = StartFrom();
+      continue;
+    }
+    if (last) return;
+    from = {next, false};
+    if (site_.shape.goes_back && world.Chance(0.1)) from = StartFrom();
+  }
+}
+
+// The newest version, or an older one if this trainer goes back.
+Trainer::Start Trainer::StartFrom() {
+  World& world = site_.world;
+  const auto& models = site_.oracle.models();
+  auto chosen = std::prev(models.end());
+  const bool back = !site_.ending && site_.shape.goes_back && world.Chance(0.3);
+  if (back)
+    std::advance(chosen, -static_cast<long>(world.Below(std::min<std::size_t>(4, models.size()))));
+  world.Note("starts from version " + std::to_string(chosen->first));
+  return {chosen->second, back};
+}
+
+TrainedModelPtr Trainer::Train(const TrainedModelPtr& base) {
+  constexpr double kShares[] = {0, 0.0001, 0.01, 0.01, 0.1, 0.7};
+  World& world = site_.world;
+  test::Model model = base->model;
+  test::Mutate(site_.plan, model, kShares[world.Below(6)], world.random().Next(),
+               world.Chance(0.5) ? 0x100 : 0x3);
+  return site_.Save(model);
+}
+
+bool Trainer::PublishStep(const Start& from, const TrainedModelPtr& next) {
+  World& world = site_.world;
+  const bool owners = site_.shape.owners && world.Chance(0.4);
+  for (std::uint64_t i = 0; i < kTries; ++i) {
+    if (i != 0) world.Sleep(world.UpTo(kRetryTimeMax));
+    if (PublishOnce(from, next, owners)) return true;
+  }
+  return false;
+}
+
+StoreState::Observer Trainer::ObserverOf(const TrainedModelPtr& model) {
+  return [&site = site_, model](const std::string& name, ByteSpan bytes) {
+    const std::size_t slash = name.rfind('/');
+    if (name.substr(0, slash) != object_name::VersionFolder(kLineageName)) return;
+    const auto version = object_name::ParseVersion(name.substr(slash + 1));
+    const auto manifest = Manifest::Parse(bytes, name);
+    const Digest digest = DigestModel(site.plan, model->model.view(), 1);
+    if (!version || !manifest.ok() || manifest->identity.target_digest != digest) {
+      site.world.Violate("manifest", "'" + name + "' does not name the trainer's bytes");
+      return;
+    }
+    site.oracle.Learn(*version, model);
+  };
+}
+
+bool Trainer::PublishOnce(const Start& from, const TrainedModelPtr& next, bool owners) {
+  World& world = site_.world;
+  SimEnvironment environment(world, site_.store, site_.memory, ObserverOf(next),
+                             [] { return nullptr; });
+  PublishOptions options = OptionsOf(site_, from.model->directory, next->directory);
+  options.allow_branch = from.branch;
+  std::unique_ptr<BackgroundTask> other;
+  if (owners) {
+    options.owner_count = 2;
+    options.version = site_.oracle.newest() + 1;
+    options.session = name_ + "-" + std::to_string(attempts_++);
+    PublishOptions second = options;
+    second.owner = 1;
+    other = environment.Start(TaskPriority::kNormal, [&environment, second](const auto&) {
+      (void)PublishIn(environment, second).ok();
+    });
+  }
+  const auto report = PublishIn(environment, options);
+  other.reset();
+  if (!report.ok()) {
+    world.Note("publish", report.status());
+    return false;
+  }
+  world.Note("published version " + std::to_string(report->target_version) +
+             (report->already_published ? " (was there)" : ""));
+  ++site_.published;
+  if (site_.ending) site_.last_version = report->target_version;
+  CheckPublished(report->target_version, next);
+  return true;
+}
+
+void Trainer::CheckPublished(std::uint64_t version, const TrainedModelPtr& model) {
+  const TrainedModelPtr known = site_.oracle.Find(version);
+  const std::string number = std::to_string(version);
+  if (!known) {
+    site_.world.Violate("lost", "version " + number + " was reported, and never came into being");
+  } else if (!(known->model == model->model)) {
+    site_.world.Violate("lost", "version " + number + " was reported, and has other bytes");
+  } else if (site_.shape.retain == 0 && !site_.shape.pruner &&
+             !site_.store.Has(object_name::Version(kLineageName, version))) {
+    site_.world.Violate("lost", "version " + number + " was reported, and is not in the store");
+  }
+}
+
+void RunPruner(Site& site) {
+  World& world = site.world;
+  SimEnvironment environment(
+      world, site.store, site.memory, [](const std::string&, ByteSpan) {}, [] { return nullptr; });
+  while (!site.ending) {
+    world.Sleep(world.UpTo(4 * kTrainTimeMax));
+    const auto store = environment.OpenStore(kStoreUrl, false);
+    const auto lineage = Lineage::Open(*store.value(), kLineageName);
+    if (!lineage.ok()) continue;
+    const PruneReport pruned = PruneVersions(*store.value(), lineage->record(), 1 + world.Below(5));
+    world.Note("pruned " + std::to_string(pruned.pruned.size()) + " versions");
+  }
+}
+
+}  // namespace segue::sim
