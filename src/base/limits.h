@@ -23,6 +23,8 @@ inline constexpr std::uint64_t kTensorRankMax = 32;
 inline constexpr std::uint64_t kTensorSizeMax = 1ull << 46;
 inline constexpr std::uint64_t kShardCountMax = 100'000;
 inline constexpr std::uint64_t kShardNameSizeMax = 255;
+// Tensors of one shard that a publisher of buffers lays out: headers stay within their limit.
+inline constexpr std::uint64_t kGeneratedShardTensorsMax = 100'000;
 
 // Powers of two. Below 4 KiB a digest block would not fit, above 16 MiB the codecs' buffers grow.
 inline constexpr std::uint64_t kChunkSizeMin = 4096;
@@ -47,6 +49,15 @@ inline constexpr std::uint64_t kGenerateSizeMax = 1ull << 44;
 
 // Objects of a store in one file.
 inline constexpr std::uint64_t kArchiveEntryCountMax = 1'000'000;
+
+// Named earlier versions that a lineage keeps a delta against; each is renewed with every version.
+inline constexpr std::uint64_t kAnchorCountMax = 64;
+
+// What a client of engines waits for and takes from one of them.
+inline constexpr int kEngineConnectSecondsMax = 2;
+inline constexpr int kEngineReadSecondsMax = 5;
+inline constexpr std::uint64_t kEngineAnswerSizeMax = 4ull << 20;
+inline constexpr std::uint64_t kFleetEnginesMax = 4096;
 
 // HTTP: what a client may send, and how long it may take over it.
 inline constexpr std::uint64_t kHttpBodySizeMax = 1ull << 20;

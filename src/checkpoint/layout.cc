@@ -139,9 +139,11 @@ Layout Layout::FromCheckpoint(const Checkpoint& checkpoint) {
     layout.shards_.push_back({shard.name, std::string(AsText(shard.header_json))});
   }
   layout.index_json_ = AsText(checkpoint.index_json());
-  layout.digest_ = HashInner(layout.shards_, layout.index_json_);
+  layout.Seal();
   return layout;
 }
+
+void Layout::Seal() { digest_ = HashInner(shards_, index_json_); }
 
 Result<Layout> Layout::Parse(ByteSpan object) {
   ByteReader reader(object);

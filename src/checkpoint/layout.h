@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/plan.h"
 #include "segue/status.h"
 
 namespace segue {
@@ -23,6 +24,9 @@ struct LayoutShard {
 class Layout {
  public:
   static Layout FromCheckpoint(const Checkpoint& checkpoint);
+  // The layout of a publisher that has no files (docs/format.md, "Layout"): it follows from the plan
+  // and the size that a shard's data may have. ResourceExhausted beyond a named limit.
+  static Result<Layout> Generate(const Plan& plan, std::uint64_t shard_size);
   // Checks everything that docs/format.md demands, shard names included; headers are parsed and
   // must be valid, and no tensor may be in two shards.
   static Result<Layout> Parse(ByteSpan object);
@@ -35,6 +39,8 @@ class Layout {
   Result<ByteVector> MakeObject() const;
 
  private:
+  void Seal();  // Forms the digest.
+
   std::vector<LayoutShard> shards_;
   std::string index_json_;
   Sha256 digest_;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
@@ -47,5 +48,7 @@ Result<SafetensorsFile> ParseSafetensorsFile(ByteSpan file, const std::string& p
 // offsets as given, padded with spaces so that the data section is aligned to 8 bytes).
 std::string MakeSafetensorsHeader(const std::vector<SafetensorsEntry>& entries,
                                   const std::map<std::string, std::string>& metadata);
+// `value` as a JSON string, quotes included.
+void AppendJsonString(std::string& text, std::string_view value);
 
 }  // namespace segue

@@ -5,7 +5,6 @@
 #include "checkpoint/safetensors.h"
 
 namespace segue {
-namespace {
 
 void AppendJsonString(std::string& text, std::string_view value) {
   constexpr char kDigits[] = "0123456789abcdef";
@@ -30,6 +29,8 @@ void AppendJsonString(std::string& text, std::string_view value) {
   }
   text += '"';
 }
+
+namespace {
 
 void AppendEntry(std::string& text, const SafetensorsEntry& entry) {
   AppendJsonString(text, entry.spec.name);

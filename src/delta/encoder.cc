@@ -60,24 +60,6 @@ host::ChunkKey KeyOf(const ChunkPlace& place) {
   return {place.tensor, place.offset / kDigestBlockSize};
 }
 
-std::vector<ChunkRange> MakeUnits(const Plan& plan, const std::vector<ChunkRange>& ranges) {
-  std::vector<ChunkRange> units;
-  for (const ChunkRange& range : ranges) {
-    ChunkRange unit{range.begin, range.begin};
-    std::uint64_t size = 0;
-    while (unit.end < range.end) {
-      size += plan.Chunk(unit.end).size;
-      ++unit.end;
-      if (size < kUnitSize && unit.end - unit.begin < kUnitChunksMax) continue;
-      units.push_back(unit);
-      unit.begin = unit.end;
-      size = 0;
-    }
-    if (unit.begin < unit.end) units.push_back(unit);
-  }
-  return units;
-}
-
 struct EncodedUnit {
   std::vector<EncodedGroup> groups;
   Digest before;
@@ -117,6 +99,24 @@ struct UnitEncoder {
 };
 
 }  // namespace
+
+std::vector<ChunkRange> CutIntoUnits(const Plan& plan, const std::vector<ChunkRange>& ranges) {
+  std::vector<ChunkRange> units;
+  for (const ChunkRange& range : ranges) {
+    ChunkRange unit{range.begin, range.begin};
+    std::uint64_t size = 0;
+    while (unit.end < range.end) {
+      size += plan.Chunk(unit.end).size;
+      ++unit.end;
+      if (size < kUnitSize && unit.end - unit.begin < kUnitChunksMax) continue;
+      units.push_back(unit);
+      unit.begin = unit.end;
+      size = 0;
+    }
+    if (unit.begin < unit.end) units.push_back(unit);
+  }
+  return units;
+}
 
 std::vector<ChunkRange> OwnerRanges(const Plan& plan, std::uint32_t owner,
                                     std::uint32_t owner_count) {
@@ -230,7 +230,7 @@ void ChunkEncoder::EncodeMask(std::uint64_t chunk, const ChunkPlace& place, cons
 
 Result<EncodeReport> EncodeDelta(const Plan& plan, const ModelView& base, const ModelView& target,
                                  const EncodeOptions& options, PayloadWriter::Sink sink) {
-  const auto units = MakeUnits(plan, OwnerRanges(plan, options.owner, options.owner_count));
+  const auto units = CutIntoUnits(plan, OwnerRanges(plan, options.owner, options.owner_count));
   const unsigned threads = ThreadCount(options.threads);
   std::vector<std::unique_ptr<UnitEncoder>> encoders(threads);
   PayloadWriter writer(std::move(sink));
@@ -259,7 +259,7 @@ Result<EncodeReport> EncodeDelta(const Plan& plan, const ModelView& base, const 
 Digest DigestModel(const Plan& plan, const ModelView& view, unsigned threads) {
   Digest total;
   std::mutex mutex;
-  const auto units = MakeUnits(plan, {{0, plan.chunk_count()}});
+  const auto units = CutIntoUnits(plan, {{0, plan.chunk_count()}});
   const Status status = ParallelFor(units.size(), threads, [&](std::size_t unit, unsigned) {
     Digest sum;
     for (std::uint64_t number = units[unit].begin; number < units[unit].end; ++number) {

@@ -27,6 +27,10 @@ struct ChunkRange {
 std::vector<ChunkRange> OwnerRanges(const Plan& plan, std::uint32_t owner,
                                     std::uint32_t owner_count);
 
+// The ranges cut into pieces of work for threads: enough rows in a group for Zstd's tables to pay
+// off, little enough that two a thread fit in the memory promised.
+std::vector<ChunkRange> CutIntoUnits(const Plan& plan, const std::vector<ChunkRange>& ranges);
+
 struct EncodeOptions {
   Profile profile = Profile::kSparseZstd;
   std::uint32_t owner = 0;

@@ -62,6 +62,11 @@ class FieldReader {
     return number;
   }
 
+  // For keys that may be absent.
+  bool Has(std::string_view key) const {
+    return object_.at_key(key).error() == simdjson::SUCCESS;
+  }
+
   // T: Sha256 or Digest, as lower-case digits.
   template <typename T>
   T Hex(std::string_view key) {
@@ -334,6 +339,7 @@ std::string OwnerRecord::ToJson() const {
   json["changed_chunks"] = identity.changed_chunks;
   json["changed_elements"] = identity.changed_elements;
   json["payload"] = EntryJson(payload);
+  if (!tensors.empty()) json["tensors"] = tensors;
   return ToText(json);
 }
 
@@ -348,6 +354,7 @@ Result<OwnerRecord> OwnerRecord::Parse(ByteSpan json, const std::string& name) {
     fields.Refuse("owner", "less than owner_count " + std::to_string(count), std::to_string(owner));
   }
   record.owner_count = static_cast<std::uint32_t>(count);
+  if (fields.Has("tensors")) record.tensors = fields.Text("tensors");
   const dom::object object = fields.Object("payload");
   SEGUE_RETURN_IF_ERROR(fields.status());
   FieldReader entry(fields.where() + ": payload", object);

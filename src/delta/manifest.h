@@ -73,6 +73,7 @@ struct OwnerRecord {
   DeltaIdentity identity;
   std::uint32_t owner_count = 1;
   PayloadEntry payload;
+  std::string tensors;  // TensorSet::ToHex() of what it covers; empty: its share of the chunks.
 
   bool operator==(const OwnerRecord&) const = default;
   std::string ToJson() const;

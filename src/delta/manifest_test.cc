@@ -60,7 +60,7 @@ Manifest MakeManifest() {
 LineageRecord MakeLineage() { return {"run-1", 7, {{5, 6}}, FilledHash(0xaa), FilledHash(0xbb)}; }
 
 OwnerRecord MakeOwner() {
-  return {.identity = MakeIdentity(), .owner_count = 2, .payload = MakeEntry(1, 2)};
+  return {.identity = MakeIdentity(), .owner_count = 2, .payload = MakeEntry(1, 2), .tensors = ""};
 }
 
 template <typename T>
@@ -104,6 +104,9 @@ TEST(ManifestTest, RoundTrips) {
   EXPECT_EQ(Parse<Manifest>(MakeManifest().ToJson()).value(), MakeManifest());
   EXPECT_EQ(Parse<LineageRecord>(MakeLineage().ToJson()).value(), MakeLineage());
   EXPECT_EQ(Parse<OwnerRecord>(MakeOwner().ToJson()).value(), MakeOwner());
+  OwnerRecord with_tensors = MakeOwner();
+  with_tensors.tensors = "0f3";
+  EXPECT_EQ(Parse<OwnerRecord>(with_tensors.ToJson()).value(), with_tensors);
 }
 
 TEST(ManifestTest, RoundTripsExtremes) {
@@ -232,6 +235,8 @@ TEST(ManifestTest, TypesAreExact) {
               HasSubstr("entries, found an object"));
   EXPECT_THAT(OwnerRefusal("\"payload\":", "\"payload\": [], \"x\":"),
               Says("payload", "an object", "an array"));
+  EXPECT_THAT(OwnerRefusal("\"payload\":", "\"tensors\": 7, \"payload\":"),
+              Says("tensors", "a string", "7"));
 }
 
 TEST(ManifestTest, Versions) {  // case B5

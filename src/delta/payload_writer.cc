@@ -152,6 +152,13 @@ Result<EncodedGroup> GroupBuilder::Finish() {
   return group;
 }
 
+void GroupBuilder::Clear() {
+  for (ByteVector& stream : streams_) stream.clear();
+  rows_.clear();
+  has_planes_ = false;
+  zstd_inside_ = false;
+}
+
 Status PayloadWriter::Emit(ByteSpan bytes) {
   hasher_.Add(bytes);
   offset_ += bytes.size();

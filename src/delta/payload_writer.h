@@ -61,6 +61,12 @@ class GroupBuilder {
   // Compresses the streams and hands the group over; the builder is empty again.
   Result<EncodedGroup> Finish();
 
+  // What has been added, uncompressed: for who keeps rows in memory instead of a payload.
+  std::span<const ChunkRow> rows() const { return rows_; }
+  std::span<const ByteVector, kStreamCount> streams() const { return streams_; }
+  // Empty again; buffers stay.
+  void Clear();
+
  private:
   void AddPlaneStreams(ChunkRow& row, unsigned width, std::span<const std::byte> split,
                        std::size_t count);

@@ -75,6 +75,27 @@ Status StagedDelta::StagePayload(const Plan& plan, ByteSpan payload, unsigned th
   return {};
 }
 
+void StagedDelta::AddGroup(const Plan& plan, std::span<const ChunkRow> rows,
+                           std::span<const ByteVector, kStreamCount> streams) {
+  PayloadTable table;
+  Group group;
+  group.row_count = static_cast<std::uint32_t>(rows.size());
+  std::vector<const std::byte*> frames;
+  for (unsigned s = 0; s < kStreamCount; ++s) {
+    const std::size_t size = streams[s].size();
+    if (size == 0) continue;
+    group.stream_mask = static_cast<std::uint16_t>(group.stream_mask | 1u << s);
+    frames_.push_back(std::make_unique_for_overwrite<std::byte[]>(size + host::kStreamSlack));
+    std::memcpy(frames_.back().get(), streams[s].data(), size);
+    std::memset(frames_.back().get() + size, 0, host::kStreamSlack);
+    frames.push_back(frames_.back().get());
+    staged_bytes_ += size;
+  }
+  table.groups.push_back(group);
+  table.rows.assign(rows.begin(), rows.end());
+  PlaceRows(plan, table, frames);
+}
+
 void StagedDelta::PlaceRows(const Plan& plan, const PayloadTable& table,
                             const std::vector<const std::byte*>& frames) {
   std::size_t row = 0;
@@ -95,7 +116,6 @@ void StagedDelta::PlaceRows(const Plan& plan, const PayloadTable& table,
   rows_.insert(rows_.end(), table.rows.begin(), table.rows.end());
 }
 
-// Payloads of several owners interleave; no chunk may be in two.
 Status StagedDelta::SortRows() {
   std::vector<std::size_t> order(rows_.size());
   std::iota(order.begin(), order.end(), 0);

@@ -31,6 +31,14 @@ class StagedDelta {
   static Result<StagedDelta> Stage(const Plan& plan, std::span<const ByteSpan> payloads,
                                    unsigned threads);
 
+  // Adds a group of rows whose streams are at hand uncompressed; they are copied. After the last one
+  // call SortRows().
+  void AddGroup(const Plan& plan, std::span<const ChunkRow> rows,
+                std::span<const ByteVector, kStreamCount> streams);
+  // Payloads of several owners, and groups of several tensors, interleave. Corruption where a chunk
+  // is in two.
+  Status SortRows();
+
   // In ascending order of chunk numbers.
   std::span<const ChunkRow> rows() const { return rows_; }
   // The row's part of each stream of its group.
@@ -51,7 +59,6 @@ class StagedDelta {
   Status StagePayload(const Plan& plan, ByteSpan payload, unsigned threads);
   void PlaceRows(const Plan& plan, const PayloadTable& table,
                  const std::vector<const std::byte*>& frames);
-  Status SortRows();
   Status CheckRows(const Plan& plan, unsigned threads) const;
 
   std::vector<ChunkRow> rows_;

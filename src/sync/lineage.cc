@@ -242,6 +242,13 @@ Result<Plan> Lineage::ReadPlan(Store& store) const {
   return plan;
 }
 
+Status Lineage::CheckPlan(Store& store, const Plan& plan, const std::string& name) const {
+  if (record_.plan == plan.digest()) return {};
+  SEGUE_ASSIGN_OR_RETURN(const Plan known, ReadPlan(store));
+  SEGUE_RETURN_IF_ERROR(ComparePlans(known, plan, "lineage '" + record_.lineage + "'", name));
+  return Internal("plans agree but their digests do not");
+}
+
 Result<Layout> Lineage::ReadLayout(Store& store, const Sha256& digest) const {
   const std::string name = object_name::Layout(record_.lineage, digest);
   SEGUE_ASSIGN_OR_RETURN(const ByteVector object, store.Get(name, limits::kLayoutSizeMax));

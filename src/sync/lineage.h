@@ -68,6 +68,9 @@ class Lineage {
   Result<Way> FindWay(const Digest& digest, std::uint64_t to) const;
 
   Result<Plan> ReadPlan(Store& store) const;
+  // InvalidArgument that names the differences where `plan` is not the lineage's; `name`: whose it
+  // is, for the message.
+  Status CheckPlan(Store& store, const Plan& plan, const std::string& name) const;
   Result<Layout> ReadLayout(Store& store, const Sha256& digest) const;
 
  private:

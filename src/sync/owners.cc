@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 #include "base/limits.h"
+#include "sync/lineage.h"
 
 namespace segue {
 namespace {
@@ -15,6 +17,17 @@ namespace {
 constexpr auto kOwnerPollInterval = std::chrono::milliseconds(50);
 
 }  // namespace
+
+bool HoldsPayload(const Manifest& manifest, const PayloadEntry& payload) {
+  if (payload.owner >= manifest.payloads.size()) return false;
+  const PayloadEntry& found = manifest.payloads[payload.owner];
+  return found.size == payload.size && found.sha256 == payload.sha256;
+}
+
+void OwnerExchange::SetCoverage(const Plan& plan, const TensorSet& tensors) {
+  plan_ = &plan;
+  tensors_ = &tensors;
+}
 
 std::string OwnerExchange::Folder() const {
   return object_name::OwnerFolder(options_.lineage, *options_.version, options_.session);
@@ -30,6 +43,7 @@ Status OwnerExchange::HandIn(const DeltaIdentity& identity, const PayloadEntry& 
   record.identity = identity;
   record.owner_count = options_.owner_count;
   record.payload = payload;
+  if (tensors_ != nullptr) record.tensors = tensors_->ToHex();
   const std::string name = RecordName(options_.owner);
   SEGUE_ASSIGN_OR_RETURN(const PutOutcome outcome,
                          store_.PutIfAbsent(name, AsBytes(record.ToJson())));
@@ -46,8 +60,8 @@ Status OwnerExchange::WaitFor(std::uint32_t owner, Deadline deadline) {
   for (;;) {
     SEGUE_ASSIGN_OR_RETURN(const auto names, store_.List(Folder()));
     if (std::find(names.begin(), names.end(), file) != names.end()) return {};
-    if (environment_.Now() >= deadline) break;
-    environment_.Sleep(kOwnerPollInterval, {});
+    if (std::chrono::steady_clock::now() >= deadline) break;
+    std::this_thread::sleep_for(kOwnerPollInterval);
   }
   return Unavailable("owner " + std::to_string(owner) + " of " +
                      std::to_string(options_.owner_count) + " has not handed in version " +
@@ -58,17 +72,68 @@ Status OwnerExchange::WaitFor(std::uint32_t owner, Deadline deadline) {
 
 Status OwnerExchange::Collect(DeltaIdentity& identity, std::vector<PayloadEntry>& payloads) {
   // One for all of them together.
-  const Deadline deadline =
-      environment_.Now() + std::chrono::duration_cast<Deadline::duration>(
-                               std::chrono::duration<double>(options_.owner_timeout_seconds));
+  const Deadline deadline = DeadlineIn(options_.owner_timeout_seconds);
+  if (tensors_ != nullptr) covered_ = *tensors_;
   for (std::uint32_t owner = 1; owner < options_.owner_count; ++owner) {
     SEGUE_RETURN_IF_ERROR(WaitFor(owner, deadline));
     const std::string name = RecordName(owner);
     SEGUE_ASSIGN_OR_RETURN(const ByteVector json, store_.Get(name, limits::kManifestSizeMax));
     SEGUE_ASSIGN_OR_RETURN(const OwnerRecord record, OwnerRecord::Parse(json, name));
     SEGUE_RETURN_IF_ERROR(Add(record, owner, identity, payloads));
+    SEGUE_RETURN_IF_ERROR(AddCoverage(record));
   }
-  return {};
+  if (plan_ == nullptr) return {};
+  const auto missing = covered_.FirstMissing(*plan_);
+  if (!missing) return {};
+  return InvalidArgument("tensor '" + plan_->tensors()[*missing].spec.name +
+                         "' belongs to none of the " + std::to_string(options_.owner_count) +
+                         " owners; no version was published");
+}
+
+// The record's tensors beside those of the owners before it.
+Status OwnerExchange::AddCoverage(const OwnerRecord& record) {
+  const std::string who = "owner " + std::to_string(record.payload.owner);
+  if (record.tensors.empty() != (plan_ == nullptr)) {
+    return InvalidArgument(who + (plan_ == nullptr ? " names the tensors that it covers, owner 0 "
+                                                     "covers its share of the chunks"
+                                                   : " does not name the tensors that it covers"));
+  }
+  if (plan_ == nullptr) return {};
+  const auto tensors = TensorSet::FromHex(record.tensors, plan_->tensors().size());
+  if (!tensors) {
+    return Corruption("owner record '" + RecordName(record.payload.owner) +
+                      "': key 'tensors' is no set of the plan's " +
+                      std::to_string(plan_->tensors().size()) + " tensors");
+  }
+  const auto twice = covered_.Merge(*tensors);
+  if (!twice) return {};
+  return InvalidArgument("tensor '" + plan_->tensors()[*twice].spec.name + "' belongs to " + who +
+                         " and to one before it; no version was published");
+}
+
+OwnerExchange::Deadline OwnerExchange::DeadlineIn(double seconds) const {
+  return std::chrono::steady_clock::now() +
+         std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
+}
+
+Status OwnerExchange::WaitVisible(const LineageRecord& lineage, const PayloadEntry& payload) {
+  // Owner 0 may begin to wait for the slowest one only after this owner does.
+  const Deadline deadline = DeadlineIn(2 * options_.owner_timeout_seconds);
+  const std::uint64_t version = *options_.version;
+  for (;;) {
+    SEGUE_ASSIGN_OR_RETURN(const auto versions, Lineage::ListVersions(store_, lineage.lineage));
+    if (std::binary_search(versions.begin(), versions.end(), version)) {
+      SEGUE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(store_, lineage, version));
+      if (HoldsPayload(manifest, payload)) return {};
+      return InvalidArgument("version " + std::to_string(version) + " of lineage '" +
+                             lineage.lineage + "' was published without this owner's payload");
+    }
+    if (std::chrono::steady_clock::now() >= deadline) break;
+    std::this_thread::sleep_for(kOwnerPollInterval);
+  }
+  return Unavailable("owner 0 of " + std::to_string(options_.owner_count) +
+                     " has not made version " + std::to_string(version) +
+                     " visible: an owner is missing, or owner 0 has failed");
 }
 
 Status OwnerExchange::Add(const OwnerRecord& record, std::uint32_t owner, DeltaIdentity& identity,

@@ -9,40 +9,54 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/plan.h"
 #include "delta/manifest.h"
+#include "delta/tensor_set.h"
 #include "segue/publish.h"
 #include "segue/status.h"
 #include "store/store.h"
-#include "sync/environment.h"
 
 namespace segue {
+
+// Whether the manifest names this very payload: the version has become visible with it.
+bool HoldsPayload(const Manifest& manifest, const PayloadEntry& payload);
 
 // Without several owners there is nobody to wait for: every call succeeds at once.
 class OwnerExchange {
  public:
-  // All outlive it. Several owners have a version and a session in `options`.
-  OwnerExchange(Store& store, const PublishOptions& options,
-                Environment& environment = SystemEnvironment())
-      : store_(store), options_(options), environment_(environment) {}
+  // Both outlive it. Several owners have a version and a session in `options`.
+  OwnerExchange(Store& store, const PublishOptions& options) : store_(store), options_(options) {}
+
+  // From here on owners say themselves which tensors of `plan` they cover; this one covers `tensors`.
+  // Both outlive it.
+  void SetCoverage(const Plan& plan, const TensorSet& tensors);
 
   // Owners other than 0: leaves a record for owner 0.
   Status HandIn(const DeltaIdentity& identity, const PayloadEntry& payload);
   // Owner 0: waits for the others; adds their digests and counts to `identity`, and their payloads.
+  // InvalidArgument naming the tensor that two owners cover, or none.
   Status Collect(DeltaIdentity& identity, std::vector<PayloadEntry>& payloads);
+  // Owners other than 0: waits until the version that has `payload` is visible. Unavailable when it
+  // is not in twice the time that owner 0 waits.
+  Status WaitVisible(const LineageRecord& lineage, const PayloadEntry& payload);
   // Owner 0, at the end. What stays becomes a warning.
   void RemoveRecords(std::vector<std::string>& warnings);
 
  private:
-  using Deadline = Environment::Clock::time_point;
+  using Deadline = std::chrono::steady_clock::time_point;
   std::string Folder() const;
   std::string RecordName(std::uint32_t owner) const;
   Status WaitFor(std::uint32_t owner, Deadline deadline);
   Status Add(const OwnerRecord& record, std::uint32_t owner, DeltaIdentity& identity,
              std::vector<PayloadEntry>& payloads) const;
+  Status AddCoverage(const OwnerRecord& record);
+  Deadline DeadlineIn(double seconds) const;
 
   Store& store_;
   const PublishOptions& options_;
-  Environment& environment_;
+  const Plan* plan_ = nullptr;            // Null: every owner covers its share of the chunks.
+  const TensorSet* tensors_ = nullptr;    // What this owner covers.
+  TensorSet covered_;                     // Owner 0: by all owners so far.
 };
 
 }  // namespace segue

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Delta builder: units of chunks in parallel, groups put together in any order and sorted at the
+// end.
+#include "delta/delta_builder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/threads.h"
+
+namespace segue {
+namespace {
+
+// Rows of one group of a payload; as in the encoder, tiny chunks must not make endless groups.
+constexpr std::size_t kGroupRowsMax = 4096;
+
+struct RowRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+std::uint64_t InnerSize(const Plan& plan, const ChunkRow& row) {
+  std::uint64_t size = 0;
+  for (const std::uint64_t part : RowStreamSizes(row, plan.Chunk(row.chunk))) size += part;
+  return size;
+}
+
+// Rows into groups as an encoder fills them (GroupBuilder::IsFull, HasRoomFor).
+std::vector<RowRange> CutIntoGroups(const Plan& plan, std::span<const ChunkRow> rows) {
+  std::vector<RowRange> groups;
+  RowRange group;
+  std::uint64_t size = 0;
+  for (; group.end < rows.size(); ++group.end) {
+    const std::uint64_t inner = InnerSize(plan, rows[group.end]);
+    const bool is_full = size >= kGroupInnerSize || size + inner > kFrameInnerSizeAim ||
+                         group.end - group.begin == kGroupRowsMax;
+    if (is_full && group.end > group.begin) {
+      groups.push_back(group);
+      group.begin = group.end;
+      size = 0;
+    }
+    size += inner;
+  }
+  if (group.end > group.begin) groups.push_back(group);
+  return groups;
+}
+
+}  // namespace
+
+DeltaBuilder::DeltaBuilder(const Plan& plan, Profile profile, unsigned threads)
+    : plan_(plan), profile_(profile), threads_(ThreadCount(threads)), scratch_(threads_) {}
+
+void DeltaBuilder::Keep(GroupBuilder& group) {
+  if (group.empty()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    staged_.AddGroup(plan_, group.rows(), group.streams());
+  }
+  group.Clear();
+}
+
+ChunkEncoder::Sums DeltaBuilder::EncodeUnit(const TensorChange& change, ChunkRange unit,
+                                            Scratch& scratch) {
+  ChunkEncoder::Sums total;
+  scratch.group.Clear();  // A unit before may have failed halfway.
+  for (std::uint64_t number = unit.begin; number < unit.end; ++number) {
+    const ChunkPlace place = plan_.Chunk(number);
+    if (!scratch.group.HasRoomFor(place.size)) Keep(scratch.group);
+    const auto sums = scratch.chunk.Encode(number, place, change.base + place.offset,
+                                           change.target + place.offset, scratch.group);
+    total.before += sums.before;
+    total.after += sums.after;
+    if (scratch.group.IsFull()) Keep(scratch.group);
+  }
+  Keep(scratch.group);
+  return total;
+}
+
+Result<ChunkEncoder::Sums> DeltaBuilder::Add(std::span<const TensorChange> changes) {
+  struct Unit {
+    const TensorChange* change;
+    ChunkRange chunks;
+  };
+  std::vector<Unit> units;
+  for (const TensorChange& change : changes) {
+    const PlanTensor& tensor = plan_.tensors()[change.tensor];
+    const ChunkRange all{tensor.first_chunk, tensor.first_chunk + tensor.chunk_count};
+    for (const ChunkRange& chunks : CutIntoUnits(plan_, {all})) units.push_back({&change, chunks});
+  }
+  ChunkEncoder::Sums total;
+  std::mutex total_mutex;
+  SEGUE_RETURN_IF_ERROR(ParallelFor(
+      units.size(), threads_, [&](std::size_t unit, unsigned thread) -> Status {
+        if (scratch_[thread] == nullptr) {
+          scratch_[thread] = std::make_unique<Scratch>(
+              Scratch{ChunkEncoder(profile_, plan_.chunk_size()), GroupBuilder()});
+        }
+        const auto sums = EncodeUnit(*units[unit].change, units[unit].chunks, *scratch_[thread]);
+        const std::lock_guard lock(total_mutex);
+        total.before += sums.before;
+        total.after += sums.after;
+        return {};
+      }));
+  return total;
+}
+
+Result<StagedDelta> DeltaBuilder::Take() {
+  StagedDelta staged = std::exchange(staged_, {});
+  SEGUE_RETURN_IF_ERROR(staged.SortRows());
+  return staged;
+}
+
+Result<PayloadSummary> WriteStagedDelta(const Plan& plan, const StagedDelta& staged,
+                                        unsigned threads, PayloadWriter::Sink sink) {
+  const auto groups = CutIntoGroups(plan, staged.rows());
+  std::vector<GroupBuilder> builders(ThreadCount(threads));
+  PayloadWriter writer(std::move(sink));
+  const auto produce = [&](std::size_t group, unsigned thread) {
+    GroupBuilder& builder = builders[thread];
+    for (std::size_t row = groups[group].begin; row < groups[group].end; ++row) {
+      builder.AddRow(staged.rows()[row], staged.Parts(plan, row));
+    }
+    return builder.Finish();
+  };
+  SEGUE_RETURN_IF_ERROR(ParallelOrdered<EncodedGroup>(
+      groups.size(), threads, produce,
+      [&](std::size_t, EncodedGroup group) { return writer.Append(std::move(group)); }));
+  return writer.Finish();
+}
+
+}  // namespace segue
