@@ -67,8 +67,7 @@ TEST(GeneratedLayoutTest, ManyTensors) {
   for (int i = 0; i < 100'001; ++i) {
     tensors.push_back({"t" + std::to_string(1'000'000 + i), Dtype::kU8, {1}});
   }
-  const Layout layout =
-      Layout::Generate(Plan::Make(std::move(tensors)).value(), 1u << 30).value();
+  const Layout layout = Layout::Generate(Plan::Make(std::move(tensors)).value(), 1u << 30).value();
   EXPECT_EQ(layout.shards().size(), 2u);
 }
 

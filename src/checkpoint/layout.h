@@ -24,8 +24,8 @@ struct LayoutShard {
 class Layout {
  public:
   static Layout FromCheckpoint(const Checkpoint& checkpoint);
-  // The layout of a publisher that has no files (docs/format.md, "Layout"): it follows from the plan
-  // and the size that a shard's data may have. ResourceExhausted beyond a named limit.
+  // The layout of a publisher that has no files (docs/format.md, "Layout"): it follows from the
+  // plan and the size that a shard's data may have. ResourceExhausted beyond a named limit.
   static Result<Layout> Generate(const Plan& plan, std::uint64_t shard_size);
   // Checks everything that docs/format.md demands, shard names included; headers are parsed and
   // must be valid, and no tensor may be in two shards.

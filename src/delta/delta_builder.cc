@@ -90,8 +90,8 @@ Result<ChunkEncoder::Sums> DeltaBuilder::Add(std::span<const TensorChange> chang
   }
   ChunkEncoder::Sums total;
   std::mutex total_mutex;
-  SEGUE_RETURN_IF_ERROR(ParallelFor(
-      units.size(), threads_, [&](std::size_t unit, unsigned thread) -> Status {
+  SEGUE_RETURN_IF_ERROR(
+      ParallelFor(units.size(), threads_, [&](std::size_t unit, unsigned thread) -> Status {
         if (scratch_[thread] == nullptr) {
           scratch_[thread] = std::make_unique<Scratch>(
               Scratch{ChunkEncoder(profile_, plan_.chunk_size()), GroupBuilder()});

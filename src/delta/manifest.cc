@@ -63,9 +63,7 @@ class FieldReader {
   }
 
   // For keys that may be absent.
-  bool Has(std::string_view key) const {
-    return object_.at_key(key).error() == simdjson::SUCCESS;
-  }
+  bool Has(std::string_view key) const { return object_.at_key(key).error() == simdjson::SUCCESS; }
 
   // T: Sha256 or Digest, as lower-case digits.
   template <typename T>

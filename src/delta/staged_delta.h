@@ -31,8 +31,8 @@ class StagedDelta {
   static Result<StagedDelta> Stage(const Plan& plan, std::span<const ByteSpan> payloads,
                                    unsigned threads);
 
-  // Adds a group of rows whose streams are at hand uncompressed; they are copied. After the last one
-  // call SortRows().
+  // Adds a group of rows whose streams are at hand uncompressed; they are copied. After the last
+  // one call SortRows().
   void AddGroup(const Plan& plan, std::span<const ChunkRow> rows,
                 std::span<const ByteVector, kStreamCount> streams);
   // Payloads of several owners, and groups of several tensors, interleave. Corruption where a chunk

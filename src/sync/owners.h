@@ -27,8 +27,8 @@ class OwnerExchange {
   // Both outlive it. Several owners have a version and a session in `options`.
   OwnerExchange(Store& store, const PublishOptions& options) : store_(store), options_(options) {}
 
-  // From here on owners say themselves which tensors of `plan` they cover; this one covers `tensors`.
-  // Both outlive it.
+  // From here on owners say themselves which tensors of `plan` they cover; this one covers
+  // `tensors`. Both outlive it.
   void SetCoverage(const Plan& plan, const TensorSet& tensors);
 
   // Owners other than 0: leaves a record for owner 0.
@@ -54,9 +54,9 @@ class OwnerExchange {
 
   Store& store_;
   const PublishOptions& options_;
-  const Plan* plan_ = nullptr;            // Null: every owner covers its share of the chunks.
-  const TensorSet* tensors_ = nullptr;    // What this owner covers.
-  TensorSet covered_;                     // Owner 0: by all owners so far.
+  const Plan* plan_ = nullptr;          // Null: every owner covers its share of the chunks.
+  const TensorSet* tensors_ = nullptr;  // What this owner covers.
+  TensorSet covered_;                   // Owner 0: by all owners so far.
 };
 
 }  // namespace segue

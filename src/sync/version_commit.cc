@@ -39,8 +39,7 @@ Status CheckOwners(const PublishOptions& options) {
         "(--session)");
   }
   const Status session = CheckLineageName(options.session);
-  return session.ok() ? session
-                      : session.WithContext("the session of several owners (--session)");
+  return session.ok() ? session : session.WithContext("the session of several owners (--session)");
 }
 
 }  // namespace
@@ -106,6 +105,10 @@ Status VersionCommit::MakeVisible(PendingVersion& pending) {
   SEGUE_ASSIGN_OR_RETURN(VersionChoice choice, ChooseVersion(lineage_, options_, identity));
   identity.base_version = choice.base;
   identity.target_version = choice.target;
+  // A layout that was taken from the lineage is that of the version it turned out to be.
+  if (lineage_ != nullptr && pending.base_layout == nullptr) {
+    if (const auto facts = lineage_->Version(choice.base)) identity.base_layout = facts->layout;
+  }
   if (!choice.warning.empty()) report_.warnings.push_back(std::move(choice.warning));
   report_.already_published = choice.already_published;
   if (choice.already_published) {
@@ -130,9 +133,8 @@ Status VersionCommit::MakeVisible(PendingVersion& pending) {
 // Gives the payload its name.
 Status VersionCommit::CommitPayload(PendingVersion& pending) {
   PayloadEntry& payload = pending.payload;
-  payload.object =
-      object_name::Payload(options_.lineage, pending.identity.target_version, options_.owner,
-                           options_.owner_count, payload.sha256);
+  payload.object = object_name::Payload(options_.lineage, pending.identity.target_version,
+                                        options_.owner, options_.owner_count, payload.sha256);
   // A leftover of the same name has the same content: the name carries its hash.
   SEGUE_ASSIGN_OR_RETURN(const PutOutcome outcome, pending.writer->Commit(payload.object));
   pending.writer.reset();

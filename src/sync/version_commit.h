@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Version commit: from an encoded payload to a visible version (docs/protocol.md, section 2, steps
-// 4 to 6). The order is the point: everything durable before the manifest, the manifest last, and no
-// number used twice. Publish from files and Publisher from buffers both end here.
+// 4 to 6). The order is the point: everything durable before the manifest, the manifest last, and
+// no number used twice. Publish from files and Publisher from buffers both end here.
 #pragma once
 
 #include <memory>

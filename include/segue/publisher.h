@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Publisher: makes versions from a trainer's buffers, without checkpoint files. It keeps a copy of
+// the last durable version (the baseline) and compares each tensor with it as it is put.
+//
+//   auto publisher = Publisher::Open({.store = "dir:/mnt/run7"}, tensors);
+//   for (;;) {
+//     TrainStep();
+//     publisher.value()->Begin();
+//     for (const SourceTensor& t : tensors) publisher.value()->Put(t.name, t.data, t.size);
+//     const auto report = publisher.value()->Commit();   // On failure the baseline stays.
+//   }
+//
+// docs/protocol.md, section 2, "Publishing from buffers", says what is promised.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "segue/publish.h"
+#include "segue/status.h"
+
+namespace segue {
+
+// A tensor of the trainer's.
+struct SourceTensor {
+  std::string name;
+  std::string dtype;  // As in safetensors, e.g. "BF16".
+  std::vector<std::uint64_t> shape;
+  const std::byte* data = nullptr;  // Null: another owner has it.
+  std::uint64_t size = 0;           // Bytes; must be those of dtype and shape where data is given.
+};
+
+// What an engine says that it serves.
+struct EngineHolds {
+  std::string lineage;
+  std::uint64_t version = 0;
+  bool ready = false;  // The weights are that version, proven, and the engine may use them.
+};
+// Asks the engine of this name (a URL, say). Returns within seconds.
+using EngineProbe = std::function<Result<EngineHolds>(const std::string& engine)>;
+
+// Engines that must have a version before the publisher goes on.
+struct Cohort {
+  std::vector<std::string> engines;
+  EngineProbe probe;
+  std::chrono::milliseconds timeout{60'000};
+  std::chrono::milliseconds interval{100};
+};
+
+struct PublisherOptions {
+  std::string store;
+  std::string lineage = "default";
+  std::string profile = "sparse-zstd";
+  std::optional<std::uint64_t> chunk_size;   // For a new lineage; by default 1 MiB.
+  std::uint64_t shard_size = 5'000'000'000;  // For the files of a new lineage.
+  bool allow_branch = false;                 // As in PublishOptions.
+  unsigned threads = 0;                      // 0: every core.
+  std::uint32_t owner = 0;
+  std::uint32_t owner_count = 1;
+  std::string session;  // Shared by several owners, new for each start of the job.
+  double owner_timeout_seconds = 600;
+  std::uint64_t retain = 0;
+  // Tensors that were not put count as unchanged.
+  bool missing_is_unchanged = false;
+  // With engines: the baseline moves only once all of them have the version.
+  Cohort cohort;
+};
+
+// One thread at a time calls it; it uses several itself.
+class Publisher {
+ public:
+  // `base`: every tensor of the model with the bytes of some version, in any order; those of other
+  // owners without bytes. They are copied. VersionMismatch where the lineage is there and the bytes
+  // are none of its versions (known at once for one owner, else at the first commit).
+  static Result<std::unique_ptr<Publisher>> Open(const PublisherOptions& options,
+                                                 std::span<const SourceTensor> base);
+  // The same from a checkpoint, which is read once. `owned`: names; empty for all.
+  static Result<std::unique_ptr<Publisher>> Open(const PublisherOptions& options,
+                                                 const std::string& checkpoint,
+                                                 std::span<const std::string> owned = {});
+  ~Publisher();
+  Publisher(const Publisher&) = delete;
+  Publisher& operator=(const Publisher&) = delete;
+
+  // Several owners name the version. Unavailable while the fate of the version before is not known
+  // or its cohort is behind.
+  Status Begin(std::optional<std::uint64_t> version = {});
+  // Reads `size` bytes at `data` and needs them no longer. InvalidArgument, with the version still
+  // begun, for a tensor that is unknown, not owned, of another size or there already.
+  Status Put(std::string_view name, const std::byte* data, std::uint64_t size);
+  Status PutUnchanged(std::string_view name);
+  // Ends the version that is begun, whatever comes of it; but where a tensor is missing it stays
+  // begun.
+  Result<PublishReport> Commit();
+  void Discard();
+
+  // Begin, Put of each tensor that has data, Commit; compared on all threads at once.
+  Result<PublishReport> Publish(std::span<const SourceTensor> tensors,
+                                std::optional<std::uint64_t> version = {});
+
+  // Waits until every engine has the baseline's version or a later one. Unavailable, naming the
+  // others, when they have not in `cohort.timeout`.
+  Status WaitForAcknowledgement(const Cohort& cohort) const;
+  // Moves the baseline to a version that is published, though its cohort is behind.
+  Status MoveBaseline();
+
+  // Of the baseline; nothing where no version is known to have these bytes yet.
+  std::optional<std::uint64_t> version() const;
+  // Bytes of the baseline in memory.
+  std::uint64_t baseline_bytes() const;
+
+ private:
+  class Impl;
+  explicit Publisher(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace segue

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Acknowledgement: engines that have answered once as they should are not asked again.
+#include "sync/acknowledge.h"
+
+#include <chrono>
+#include <map>
+#include <thread>
+
+namespace segue {
+namespace {
+
+// What keeps the engine from counting; empty where it has the version.
+std::string WhyNot(const Result<EngineHolds>& answer, const std::string& lineage,
+                   std::uint64_t version) {
+  if (!answer.ok()) return answer.status().message();
+  if (answer->lineage != lineage) return "serves lineage '" + answer->lineage + "'";
+  if (answer->version < version) return "serves version " + std::to_string(answer->version);
+  return answer->ready ? "" : "is not ready";
+}
+
+}  // namespace
+
+Status WaitForCohort(const Cohort& cohort, const std::string& lineage, std::uint64_t version) {
+  if (!cohort.probe) return InvalidArgument("a cohort needs a way to ask its engines");
+  std::map<std::string, std::string> behind;
+  for (const std::string& engine : cohort.engines) behind.emplace(engine, "");
+  const auto deadline = std::chrono::steady_clock::now() + cohort.timeout;
+  for (;;) {
+    for (auto engine = behind.begin(); engine != behind.end();) {
+      engine->second = WhyNot(cohort.probe(engine->first), lineage, version);
+      engine = engine->second.empty() ? behind.erase(engine) : std::next(engine);
+    }
+    if (behind.empty()) return {};
+    if (std::chrono::steady_clock::now() + cohort.interval > deadline) break;
+    std::this_thread::sleep_for(cohort.interval);
+  }
+  std::string text;
+  for (const auto& [engine, why] : behind) {
+    text += (text.empty() ? "" : "; ") + ("engine '" + engine + "': " + why);
+  }
+  return Unavailable("version " + std::to_string(version) + " of lineage '" + lineage +
+                     "' is not acknowledged by " + std::to_string(behind.size()) + " of " +
+                     std::to_string(cohort.engines.size()) + " engines: " + text);
+}
+
+}  // namespace segue

@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Publisher: docs/protocol.md, section 2, "Publishing from buffers". Three things may exist at a
+// time: the baseline, a version that is begun (builder_, put_), and one that was handed to the
+// store whose place in the baseline is not settled yet (pending_).
+#include "segue/publisher.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/limits.h"
+#include "delta/delta_builder.h"
+#include "delta/profile.h"
+#include "sync/acknowledge.h"
+#include "sync/baseline.h"
+#include "sync/lineage.h"
+#include "sync/owners.h"
+#include "sync/source_model.h"
+#include "sync/stopwatch.h"
+#include "sync/version_commit.h"
+
+namespace segue {
+namespace {
+
+PublishOptions OptionsOf(const PublisherOptions& options) {
+  PublishOptions publish;
+  publish.store = options.store;
+  publish.lineage = options.lineage;
+  publish.base = "baseline of the publisher";  // For messages.
+  publish.profile = options.profile;
+  publish.allow_branch = options.allow_branch;
+  publish.threads = options.threads;
+  publish.owner = options.owner;
+  publish.owner_count = options.owner_count;
+  publish.session = options.session;
+  publish.owner_timeout_seconds = options.owner_timeout_seconds;
+  publish.retain = options.retain;
+  return publish;
+}
+
+}  // namespace
+
+class Publisher::Impl {
+ public:
+  explicit Impl(PublisherOptions options)
+      : options_(std::move(options)), publish_(OptionsOf(options_)) {}
+
+  Status Open(std::span<const SourceTensor> base) {
+    SEGUE_ASSIGN_OR_RETURN(const std::uint64_t chunk_size, OpenStoreAndLineage());
+    SEGUE_ASSIGN_OR_RETURN(SourceModel model, SourceFromTensors(base, chunk_size));
+    SEGUE_ASSIGN_OR_RETURN(layout_, Layout::Generate(model.plan, options_.shard_size));
+    return Start(std::move(model), "the publisher's tensors");
+  }
+
+  Status Open(const std::string& path, std::span<const std::string> owned) {
+    SEGUE_ASSIGN_OR_RETURN(const std::uint64_t chunk_size, OpenStoreAndLineage());
+    SEGUE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(path));
+    SEGUE_ASSIGN_OR_RETURN(SourceModel model, SourceFromCheckpoint(checkpoint, owned, chunk_size));
+    layout_ = Layout::FromCheckpoint(checkpoint);
+    return Start(std::move(model), "checkpoint '" + path + "'");
+  }
+
+  Status Begin(std::optional<std::uint64_t> version) {
+    SEGUE_RETURN_IF_ERROR(broken_);
+    if (begun_) return InvalidArgument("a version is begun already: commit or discard it");
+    SEGUE_RETURN_IF_ERROR(SettlePending());
+    publish_.version = version;
+    if (options_.owner_count > 1) {
+      publish_.session = options_.session + "-" + std::to_string(attempt_);
+    }
+    SEGUE_RETURN_IF_ERROR(CheckPublishOptions(publish_));
+    SEGUE_RETURN_IF_ERROR(ReadLineage());
+    next_ = Pending();
+    report_ = PublishReport();
+    SEGUE_RETURN_IF_ERROR(MakeCommit().ChooseNumbers(next_.version.identity));
+    SetLayouts();
+    put_ = TensorSet(plan_.tensors().size());
+    sums_ = {};
+    ++attempt_;
+    begun_ = true;
+    return {};
+  }
+
+  Status Put(std::string_view name, const std::byte* data, std::uint64_t size) {
+    SEGUE_ASSIGN_OR_RETURN(const std::size_t tensor, FindForPut(name));
+    const std::uint64_t expected = plan_.tensors()[tensor].size;
+    if (size != expected) {
+      return InvalidArgument("tensor " + Quoted(name) + " has " + std::to_string(size) +
+                             " bytes, expected " + std::to_string(expected));
+    }
+    return PutAll({{tensor, baseline_->Tensor(tensor), data}});
+  }
+
+  Status PutUnchanged(std::string_view name) {
+    SEGUE_ASSIGN_OR_RETURN(const std::size_t tensor, FindForPut(name));
+    TakeUnchanged(tensor);
+    return {};
+  }
+
+  Result<PublishReport> Commit() {
+    SEGUE_RETURN_IF_ERROR(broken_);
+    if (!begun_) return InvalidArgument("no version is begun");
+    SEGUE_RETURN_IF_ERROR(TakeMissing());
+    begun_ = false;
+    Stopwatch watch;
+    const Status sent = Send(watch);
+    // From here on the store may have the version, whatever was returned.
+    pending_ = std::move(next_);
+    if (!sent.ok()) return sent;
+    pending_->visible = true;
+    if (!options_.cohort.engines.empty()) {
+      const Status reached =
+          WaitUntilReached(pending_->version.identity.target_version, options_.cohort);
+      if (!reached.ok()) {
+        return reached.WithContext("the version is published, and the baseline waits for it");
+      }
+    }
+    SEGUE_RETURN_IF_ERROR(MoveBaseline());
+    return report_;
+  }
+
+  void Discard() {
+    begun_ = false;
+    (void)builder_->Take();
+  }
+
+  Result<PublishReport> PublishAll(std::span<const SourceTensor> tensors,
+                                   std::optional<std::uint64_t> version) {
+    SEGUE_RETURN_IF_ERROR(Begin(version));
+    Status status;
+    std::vector<TensorChange> changes;
+    for (const SourceTensor& tensor : tensors) {
+      if (tensor.data == nullptr) continue;
+      status = AddChange(tensor, changes);
+      if (!status.ok()) break;
+    }
+    if (status.ok()) status = PutAll(changes);
+    Result<PublishReport> report = status.ok() ? Commit() : Result<PublishReport>(status);
+    if (begun_) Discard();
+    return report;
+  }
+
+  Status WaitForAcknowledgement(const Cohort& cohort) const {
+    if (!version_) return InvalidArgument("nothing was published yet that an engine could have");
+    return WaitUntilReached(*version_, cohort);
+  }
+
+  // After the version is visible.
+  Status MoveBaseline() {
+    SEGUE_RETURN_IF_ERROR(broken_);
+    if (!pending_) return {};
+    if (!pending_->visible) {
+      SEGUE_RETURN_IF_ERROR(LookForPending());
+      if (!pending_) return {};
+    }
+    const Status moved = baseline_->Advance(pending_->staged);
+    if (!moved.ok()) {
+      broken_ = Tainted("the baseline could not be moved (" + moved.message() +
+                        "): open the publisher anew");
+      return broken_;
+    }
+    version_ = pending_->version.identity.target_version;
+    pending_.reset();
+    return {};
+  }
+
+  std::optional<std::uint64_t> version() const { return version_; }
+  std::uint64_t baseline_bytes() const { return baseline_->size(); }
+
+ private:
+  // A version that is handed to the store, until the baseline has moved to it.
+  struct Pending {
+    StagedDelta staged;
+    PendingVersion version;
+    bool visible = false;  // Known to be; otherwise nobody knows yet.
+  };
+
+  Result<std::uint64_t> OpenStoreAndLineage() {
+    PublishOptions any_version = publish_;
+    any_version.version = 1;
+    SEGUE_RETURN_IF_ERROR(CheckPublishOptions(any_version));
+    if (!options_.cohort.engines.empty() && !options_.cohort.probe) {
+      return InvalidArgument("a cohort needs a way to ask its engines");
+    }
+    SEGUE_ASSIGN_OR_RETURN(store_, OpenStore(options_.store, /*create=*/true));
+    SEGUE_ASSIGN_OR_RETURN(lineage_, Lineage::OpenIfThere(*store_, options_.lineage));
+    if (!lineage_) return options_.chunk_size.value_or(limits::kChunkSizeDefault);
+    SEGUE_ASSIGN_OR_RETURN(const Plan known, lineage_->ReadPlan(*store_));
+    return known.chunk_size();
+  }
+
+  Status Start(SourceModel model, const std::string& name) {
+    plan_ = std::move(model.plan);
+    owned_ = std::move(model.owned);
+    if (lineage_) SEGUE_RETURN_IF_ERROR(lineage_->CheckPlan(*store_, plan_, name));
+    if (options_.owner_count == 1) {
+      const auto missing = owned_.FirstMissing(plan_);
+      if (missing) {
+        return InvalidArgument("tensor '" + plan_.tensors()[*missing].spec.name +
+                               "' has no bytes, and there is no other owner");
+      }
+    }
+    SEGUE_ASSIGN_OR_RETURN(baseline_, Baseline::Copy(plan_, owned_, model.view, options_.threads));
+    builder_ =
+        std::make_unique<DeltaBuilder>(plan_, *ProfileFromName(options_.profile), options_.threads);
+    if (!lineage_ || options_.owner_count > 1) return {};
+    version_ = lineage_->FindVersion(baseline_->digest(), limits::kVersionMax);
+    if (version_) return {};
+    return VersionMismatch(name + " have digest " + baseline_->digest().ToHex() +
+                           ", which is no version of lineage '" + options_.lineage + "'");
+  }
+
+  Status ReadLineage() {
+    SEGUE_ASSIGN_OR_RETURN(lineage_, Lineage::OpenIfThere(*store_, options_.lineage));
+    if (!lineage_) return {};
+    return lineage_->CheckPlan(*store_, plan_, "the publisher's tensors");
+  }
+
+  VersionCommit MakeCommit() {
+    return {*store_, lineage_ ? &*lineage_ : nullptr, plan_, publish_, report_};
+  }
+
+  // A lineage that exists keeps its layout; the store has it.
+  void SetLayouts() {
+    PendingVersion& version = next_.version;
+    Sha256 digest = layout_.digest();
+    if (lineage_) {
+      digest = lineage_->Version(lineage_->newest())->layout;
+    } else {
+      version.base_layout = version.target_layout = &layout_;
+    }
+    version.identity.base_layout = version.identity.target_layout = digest;
+    if (options_.owner_count > 1) version.tensors = &owned_;
+  }
+
+  Result<std::size_t> FindForPut(std::string_view name) const {
+    SEGUE_RETURN_IF_ERROR(broken_);
+    if (!begun_) return InvalidArgument("no version is begun");
+    SEGUE_ASSIGN_OR_RETURN(const std::size_t tensor, FindTensor(plan_, name));
+    const bool has_bytes = plan_.tensors()[tensor].size != 0;
+    if (has_bytes && !owned_.Contains(tensor)) {
+      return InvalidArgument("tensor " + Quoted(name) + " belongs to another owner");
+    }
+    if (put_.Contains(tensor)) return InvalidArgument("tensor " + Quoted(name) + " is put twice");
+    return tensor;
+  }
+
+  Status AddChange(const SourceTensor& tensor, std::vector<TensorChange>& changes) {
+    SEGUE_ASSIGN_OR_RETURN(const std::size_t number, FindForPut(tensor.name));
+    if (tensor.size != plan_.tensors()[number].size) {
+      return InvalidArgument("tensor " + Quoted(tensor.name) + " has " +
+                             std::to_string(tensor.size) + " bytes, expected " +
+                             std::to_string(plan_.tensors()[number].size));
+    }
+    changes.push_back({number, baseline_->Tensor(number), tensor.data});
+    return {};
+  }
+
+  Status PutAll(const std::vector<TensorChange>& changes) {
+    Stopwatch watch;
+    const auto sums = builder_->Add(changes);
+    if (!sums.ok()) {
+      Discard();
+      return sums.status().WithContext("the version was discarded");
+    }
+    sums_.before += sums->before;
+    sums_.after += sums->after;
+    for (const TensorChange& change : changes) put_.Add(change.tensor);
+    report_.encode_s += watch.Lap();
+    return {};
+  }
+
+  void TakeUnchanged(std::size_t tensor) {
+    put_.Add(tensor);
+    sums_.before += baseline_->TensorDigest(tensor);
+    sums_.after += baseline_->TensorDigest(tensor);
+  }
+
+  // What was not put is missing, or unchanged where the caller has said so.
+  Status TakeMissing() {
+    std::size_t first = 0;
+    std::uint64_t count = 0;
+    for (std::size_t tensor = 0; tensor < plan_.tensors().size(); ++tensor) {
+      if (!owned_.Contains(tensor) || put_.Contains(tensor)) continue;
+      if (options_.missing_is_unchanged) {
+        TakeUnchanged(tensor);
+      } else if (count++ == 0) {
+        first = tensor;
+      }
+    }
+    if (count == 0) return {};
+    return InvalidArgument("tensor " + Quoted(plan_.tensors()[first].spec.name) +
+                           (count == 1 ? "" : " and " + std::to_string(count - 1) + " more") +
+                           " were not put: put them, or say that they are unchanged");
+  }
+
+  // Until the version is visible.
+  Status Send(Stopwatch& watch) {
+    PendingVersion& version = next_.version;
+    SEGUE_ASSIGN_OR_RETURN(next_.staged, builder_->Take());
+    SEGUE_ASSIGN_OR_RETURN(version.writer, store_->StartWrite());
+    SEGUE_ASSIGN_OR_RETURN(
+        const PayloadSummary summary,
+        WriteStagedDelta(plan_, next_.staged, options_.threads,
+                         [&](ByteSpan bytes) { return version.writer->Append(bytes); }));
+    version.SetPayload(options_.owner, summary, sums_.before, sums_.after);
+    report_.encode_s += watch.Lap();
+    VersionCommit commit = MakeCommit();
+    SEGUE_RETURN_IF_ERROR(commit.Run(version));
+    if (report_.committed) {
+      commit.CleanUp(version);
+    } else {
+      SEGUE_RETURN_IF_ERROR(
+          OwnerExchange(*store_, publish_).WaitVisible(PendingRecord(version), version.payload));
+      report_.committed = true;
+    }
+    report_.commit_s = watch.Lap();
+    return {};
+  }
+
+  // Enough of the lineage's record to read a manifest by.
+  static LineageRecord PendingRecord(const PendingVersion& version) {
+    LineageRecord record;
+    record.lineage = version.identity.lineage;
+    record.plan = version.identity.plan;
+    return record;
+  }
+
+  // Whether the store has what was handed to it; forgotten where it has not.
+  Status LookForPending() {
+    const PendingVersion& version = pending_->version;
+    const std::uint64_t number = version.identity.target_version;
+    SEGUE_ASSIGN_OR_RETURN(const auto versions, Lineage::ListVersions(*store_, options_.lineage));
+    if (std::binary_search(versions.begin(), versions.end(), number)) {
+      SEGUE_ASSIGN_OR_RETURN(const Manifest manifest,
+                             ReadManifest(*store_, PendingRecord(version), number));
+      pending_->visible = HoldsPayload(manifest, version.payload);
+    }
+    if (!pending_->visible) pending_.reset();
+    return {};
+  }
+
+  // Before a version is begun, the one before has its place.
+  Status SettlePending() {
+    if (!pending_) return {};
+    if (!pending_->visible) SEGUE_RETURN_IF_ERROR(LookForPending());
+    if (!pending_) return {};
+    if (!options_.cohort.engines.empty()) {
+      Cohort now = options_.cohort;
+      now.timeout = std::chrono::milliseconds(0);
+      SEGUE_RETURN_IF_ERROR(WaitUntilReached(pending_->version.identity.target_version, now));
+    }
+    return MoveBaseline();
+  }
+
+  Status WaitUntilReached(std::uint64_t version, const Cohort& cohort) const {
+    return WaitForCohort(cohort, options_.lineage, version);
+  }
+
+  const PublisherOptions options_;
+  PublishOptions publish_;  // Of the version that is begun.
+  std::unique_ptr<Store> store_;
+  std::optional<Lineage> lineage_;  // As it was when the version was begun.
+  Plan plan_;
+  Layout layout_;  // For a new lineage.
+  TensorSet owned_;
+  std::unique_ptr<Baseline> baseline_;
+  std::optional<std::uint64_t> version_;  // Of the baseline.
+  std::unique_ptr<DeltaBuilder> builder_;
+  std::uint64_t attempt_ = 0;
+  bool begun_ = false;
+  Pending next_;  // Of the version that is begun.
+  TensorSet put_;
+  ChunkEncoder::Sums sums_;
+  PublishReport report_;
+  std::optional<Pending> pending_;
+  Status broken_;
+};
+
+Publisher::Publisher(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Publisher::~Publisher() = default;
+
+Result<std::unique_ptr<Publisher>> Publisher::Open(const PublisherOptions& options,
+                                                   std::span<const SourceTensor> base) {
+  auto impl = std::make_unique<Impl>(options);
+  SEGUE_RETURN_IF_ERROR(impl->Open(base));
+  return std::unique_ptr<Publisher>(new Publisher(std::move(impl)));
+}
+
+Result<std::unique_ptr<Publisher>> Publisher::Open(const PublisherOptions& options,
+                                                   const std::string& checkpoint,
+                                                   std::span<const std::string> owned) {
+  auto impl = std::make_unique<Impl>(options);
+  SEGUE_RETURN_IF_ERROR(impl->Open(checkpoint, owned));
+  return std::unique_ptr<Publisher>(new Publisher(std::move(impl)));
+}
+
+Status Publisher::Begin(std::optional<std::uint64_t> version) { return impl_->Begin(version); }
+Status Publisher::Put(std::string_view name, const std::byte* data, std::uint64_t size) {
+  return impl_->Put(name, data, size);
+}
+Status Publisher::PutUnchanged(std::string_view name) { return impl_->PutUnchanged(name); }
+Result<PublishReport> Publisher::Commit() { return impl_->Commit(); }
+void Publisher::Discard() { impl_->Discard(); }
+Result<PublishReport> Publisher::Publish(std::span<const SourceTensor> tensors,
+                                         std::optional<std::uint64_t> version) {
+  return impl_->PublishAll(tensors, version);
+}
+Status Publisher::WaitForAcknowledgement(const Cohort& cohort) const {
+  return impl_->WaitForAcknowledgement(cohort);
+}
+Status Publisher::MoveBaseline() { return impl_->MoveBaseline(); }
+std::optional<std::uint64_t> Publisher::version() const { return impl_->version(); }
+std::uint64_t Publisher::baseline_bytes() const { return impl_->baseline_bytes(); }
+
+}  // namespace segue

@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The publisher of buffers: what it publishes is what checkpoints would give, its baseline moves
+// with durable versions alone (case D2), several owners make one version or none (case G7).
+#include "segue/publisher.h"
+
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "segue/inspect.h"
+#include "sync/lineage.h"
+#include "sync/testing.h"
+
+namespace segue {
+namespace {
+
+using test::ApplyOf;
+using test::CopyOf;
+using test::SameFiles;
+using testing::HasSubstr;
+
+std::vector<SourceTensor> SourcesOf(test::MiniTrainer& trainer) {
+  std::vector<SourceTensor> sources;
+  for (const test::TestTensor& tensor : trainer.tensors()) {
+    sources.push_back({tensor.spec.name, std::string(DtypeName(tensor.spec.dtype)),
+                       tensor.spec.shape, tensor.bytes.data(), tensor.bytes.size()});
+  }
+  return sources;
+}
+
+// Every second tensor, from the owner's number on; the others without bytes.
+std::vector<SourceTensor> SourcesOf(test::MiniTrainer& trainer, std::uint32_t owner,
+                                    std::uint32_t owner_count) {
+  std::vector<SourceTensor> sources = SourcesOf(trainer);
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    if (i % owner_count != owner) sources[i].data = nullptr;
+  }
+  return sources;
+}
+
+class PublisherTest : public testing::Test {
+ protected:
+  PublisherOptions Options() const {
+    PublisherOptions options;
+    options.store = store_;
+    options.chunk_size = 65536;
+    options.threads = 2;
+    return options;
+  }
+  std::unique_ptr<Publisher> Open(const PublisherOptions& options) {
+    auto publisher = Publisher::Open(options, SourcesOf(trainer_));
+    EXPECT_TRUE(publisher.ok()) << publisher.status().ToString();
+    return std::move(publisher).value();
+  }
+  PublishReport PublishStep(Publisher& publisher, std::uint64_t seed, std::uint64_t every = 500) {
+    trainer_.Step(seed, every);
+    const auto report = publisher.Publish(SourcesOf(trainer_));
+    EXPECT_TRUE(report.ok()) << report.status().ToString();
+    return report.ok() ? report.value() : PublishReport();
+  }
+  // An engine at version `from` of the trainer's files comes to the newest version's bytes.
+  void ExpectReaches(std::uint64_t from, std::uint64_t version) {
+    const std::string engine =
+        CopyOf(trainer_.Directory(from), directory_.File("engine" + std::to_string(engines_++)));
+    ApplyOptions options = ApplyOf(store_, engine);
+    options.output = engine + "-new";
+    const auto report = Apply(options);
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_EQ(report->target_version, version);
+    VerifyOptions verify;
+    verify.checkpoint = options.output;
+    verify.against = trainer_.Directory(trainer_.version());
+    const auto verified = Verify(verify);
+    EXPECT_TRUE(verified.ok()) << verified.status().ToString();
+  }
+
+  test::TemporaryDirectory directory_;
+  test::MiniTrainer trainer_{directory_.path()};
+  std::string store_ = directory_.File("store");
+  int engines_ = 0;
+};
+
+TEST_F(PublisherTest, VersionsFromBuffers) {
+  const auto publisher = Open(Options());
+  EXPECT_EQ(publisher->version(), std::nullopt);
+  for (std::uint64_t version = 1; version <= 4; ++version) {
+    const PublishReport report = PublishStep(*publisher, version, version == 3 ? 2 : 500);
+    EXPECT_EQ(report.target_version, version);
+    EXPECT_EQ(report.base_version, version - 1);
+    EXPECT_EQ(publisher->version(), version);
+  }
+  for (std::uint64_t from = 0; from < 4; ++from) ExpectReaches(from, 4);
+}
+
+// The files of a lineage without files: one shard, byte for byte what the layout says.
+TEST_F(PublisherTest, EnginesThatShareTheLayoutGoInPlace) {
+  const auto publisher = Open(Options());
+  PublishStep(*publisher, 1);
+  ExpectReaches(0, 1);  // Makes engine0-new in the generated layout.
+  const std::string engine = directory_.File("engine0-new");
+  EXPECT_TRUE(FileExists(JoinPath(engine, "model.safetensors")));
+  PublishStep(*publisher, 2);
+  const auto applied = Apply(ApplyOf(store_, engine));
+  ASSERT_TRUE(applied.ok()) << applied.status().ToString();
+  EXPECT_EQ(applied->target_version, 2u);
+}
+
+// A lineage that files began goes on from buffers in the trainer's own layout, and back.
+TEST_F(PublisherTest, GoesOnWithALineageOfFiles) {
+  trainer_.Step(1);
+  ASSERT_TRUE(Publish(test::PublishOf(store_, trainer_.Directory(0), trainer_.Directory(1))).ok());
+  auto publisher = Publisher::Open(Options(), trainer_.Directory(1));
+  ASSERT_TRUE(publisher.ok()) << publisher.status().ToString();
+  EXPECT_EQ(publisher.value()->version(), 1u);
+  EXPECT_EQ(PublishStep(*publisher.value(), 2).target_version, 2u);
+  const std::string engine = CopyOf(trainer_.Directory(0), directory_.File("engine"));
+  ASSERT_TRUE(Apply(ApplyOf(store_, engine)).ok());
+  EXPECT_TRUE(SameFiles(trainer_.Directory(2), engine));
+  trainer_.Step(3);
+  const auto third = Publish(test::PublishOf(store_, trainer_.Directory(2), trainer_.Directory(3)));
+  ASSERT_TRUE(third.ok()) << third.status().ToString();
+  EXPECT_EQ(third->target_version, 3u);
+  // Its baseline is not the newest any more.
+  trainer_.Step(4);
+  const auto refused = publisher.value()->Publish(SourcesOf(trainer_));
+  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument) << refused.status().ToString();
+}
+
+// The caller's buffer may be used for the next tensor as soon as Put returns.
+TEST_F(PublisherTest, TensorsOneByOneThroughOneBuffer) {
+  const auto publisher = Open(Options());
+  trainer_.Step(1);
+  ASSERT_TRUE(publisher->Begin().ok());
+  std::vector<std::byte> buffer;
+  auto tensors = trainer_.tensors();
+  std::reverse(tensors.begin(), tensors.end());
+  for (const test::TestTensor& tensor : tensors) {
+    buffer.assign(tensor.bytes.begin(), tensor.bytes.end());
+    ASSERT_TRUE(publisher->Put(tensor.spec.name, buffer.data(), buffer.size()).ok());
+    std::fill(buffer.begin(), buffer.end(), std::byte{0xee});
+  }
+  const auto report = publisher->Commit();
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ExpectReaches(0, 1);
+  PublishStep(*publisher, 2);
+  ExpectReaches(0, 2);
+}
+
+TEST_F(PublisherTest, RefusesWhatMakesNoSense) {
+  const auto publisher = Open(Options());
+  const std::byte byte{};
+  EXPECT_EQ(publisher->Put("a.weight", &byte, 1).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(publisher->Commit().status().code(), StatusCode::kInvalidArgument);
+  ASSERT_TRUE(publisher->Begin().ok());
+  EXPECT_EQ(publisher->Begin().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(publisher->Put("nobody", &byte, 1).code(), StatusCode::kNotFound);
+  EXPECT_EQ(publisher->Put("c.scale", &byte, 1).code(), StatusCode::kInvalidArgument);
+  ASSERT_TRUE(publisher->PutUnchanged("c.scale").ok());
+  EXPECT_THAT(publisher->PutUnchanged("c.scale").message(), HasSubstr("twice"));
+  const auto missing = publisher->Commit();
+  EXPECT_EQ(missing.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(missing.status().message(), HasSubstr("'a.weight' and 2 more"));
+  for (const char* name : {"a.weight", "b.weight", "e.ids"}) {
+    ASSERT_TRUE(publisher->PutUnchanged(name).ok());
+  }
+  const auto empty = publisher->Commit();
+  ASSERT_TRUE(empty.ok()) << empty.status().ToString();
+  EXPECT_EQ(empty->changed_elements, 0u);  // case D7
+  EXPECT_EQ(empty->target_version, 1u);
+}
+
+TEST_F(PublisherTest, RefusesWrongTensorsAtTheStart) {
+  std::vector<SourceTensor> sources = SourcesOf(trainer_);
+  sources[0].size -= 2;
+  EXPECT_EQ(Publisher::Open(Options(), sources).status().code(), StatusCode::kInvalidArgument);
+  sources = SourcesOf(trainer_);
+  sources[1].dtype = "U9";
+  EXPECT_EQ(Publisher::Open(Options(), sources).status().code(), StatusCode::kUnsupported);
+  sources = SourcesOf(trainer_);
+  sources.push_back(sources[0]);
+  EXPECT_THAT(Publisher::Open(Options(), sources).status().message(), HasSubstr("twice"));
+  sources = SourcesOf(trainer_, 0, 2);
+  EXPECT_THAT(Publisher::Open(Options(), sources).status().message(), HasSubstr("no bytes"));
+  PublishStep(*Open(Options()), 1);
+  trainer_.Step(2);  // Never published.
+  EXPECT_EQ(Publisher::Open(Options(), SourcesOf(trainer_)).status().code(),
+            StatusCode::kVersionMismatch);
+}
+
+TEST_F(PublisherTest, MissingMayMeanUnchanged) {
+  PublisherOptions options = Options();
+  options.missing_is_unchanged = true;
+  const auto publisher = Open(options);
+  test::TestTensor& tensor = trainer_.tensors()[1];
+  tensor.bytes[77] ^= std::byte{4};
+  trainer_.Write();
+  ASSERT_TRUE(publisher->Begin().ok());
+  ASSERT_TRUE(publisher->Put(tensor.spec.name, tensor.bytes.data(), tensor.bytes.size()).ok());
+  const auto report = publisher->Commit();
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->changed_elements, 1u);
+}
+
+// No write beyond this size succeeds while it lives: a disk that fills up in the middle.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(std::uint64_t size) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    EXPECT_EQ(::getrlimit(RLIMIT_FSIZE, &before_), 0);
+    rlimit limit = before_;
+    limit.rlim_cur = size;
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  }
+  ~FileSizeLimit() {
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &before_), 0);
+    (void)std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  void (*handler_)(int);
+  rlimit before_ = {};
+};
+
+// case D2: the upload of v2 fails at 50 %; v3 is encoded against v1, which is durable.
+TEST_F(PublisherTest, FailedUploadLeavesTheBaseline) {
+  const auto publisher = Open(Options());
+  PublishStep(*publisher, 1);
+  trainer_.Step(2, 20);
+  PublisherOptions elsewhere = Options();
+  elsewhere.store = directory_.File("elsewhere");
+  const auto other = Publisher::Open(elsewhere, trainer_.Directory(1));
+  const auto whole = other.value()->Publish(SourcesOf(trainer_));
+  ASSERT_TRUE(whole.ok()) << whole.status().ToString();
+  {
+    const FileSizeLimit limit(whole->payload_bytes / 2);
+    const auto failed = publisher->Publish(SourcesOf(trainer_));
+    ASSERT_FALSE(failed.ok());
+    EXPECT_NE(failed.status().code(), StatusCode::kInternal);
+  }
+  EXPECT_EQ(publisher->version(), 1u);
+  const PublishReport third = PublishStep(*publisher, 3);
+  EXPECT_EQ(third.base_version, 1u);
+  EXPECT_EQ(third.target_version, 2u);
+  ExpectReaches(0, 2);
+  ExpectReaches(1, 2);
+}
+
+TEST_F(PublisherTest, DiscardForgets) {
+  const auto publisher = Open(Options());
+  trainer_.Step(1);
+  ASSERT_TRUE(publisher->Begin().ok());
+  const std::vector<SourceTensor> sources = SourcesOf(trainer_);
+  ASSERT_TRUE(publisher->Put(sources[0].name, sources[0].data, sources[0].size).ok());
+  publisher->Discard();
+  PublishStep(*publisher, 2);
+  ExpectReaches(0, 1);
+}
+
+// --- several owners
+
+class OwnersOfPublisherTest : public PublisherTest {
+ protected:
+  static constexpr std::uint32_t kOwners = 3;
+  PublisherOptions OwnerOptions(std::uint32_t owner, double timeout_seconds) const {
+    PublisherOptions options = Options();
+    options.owner = owner;
+    options.owner_count = kOwners;
+    options.session = "job";
+    options.owner_timeout_seconds = timeout_seconds;
+    return options;
+  }
+  void OpenOwners(double timeout_seconds) {
+    for (std::uint32_t owner = 0; owner < kOwners; ++owner) {
+      auto publisher = Publisher::Open(OwnerOptions(owner, timeout_seconds),
+                                       SourcesOf(trainer_, owner, kOwners));
+      ASSERT_TRUE(publisher.ok()) << publisher.status().ToString();
+      owners_.push_back(std::move(publisher).value());
+    }
+  }
+  // What each owner's call returns; those of `dead` are not made.
+  std::vector<Status> PublishAll(std::uint64_t version, std::set<std::uint32_t> dead = {}) {
+    std::vector<Status> outcome(kOwners);
+    std::vector<std::jthread> threads;
+    for (std::uint32_t owner = 0; owner < kOwners; ++owner) {
+      if (dead.contains(owner)) continue;
+      threads.emplace_back([&, owner] {
+        outcome[owner] =
+            owners_[owner]->Publish(SourcesOf(trainer_, owner, kOwners), version).status();
+      });
+    }
+    threads.clear();
+    return outcome;
+  }
+
+  std::vector<std::unique_ptr<Publisher>> owners_;
+};
+
+TEST_F(OwnersOfPublisherTest, OneVersionOfAll) {
+  OpenOwners(30);
+  for (std::uint64_t version = 1; version <= 3; ++version) {
+    trainer_.Step(version);
+    for (const Status& status : PublishAll(version)) {
+      ASSERT_TRUE(status.ok()) << status.ToString();
+    }
+    for (const auto& owner : owners_) EXPECT_EQ(owner->version(), version);
+  }
+  ExpectReaches(0, 3);
+  ExpectReaches(2, 3);
+  const auto store = OpenStore(store_, false).value();
+  EXPECT_EQ(Lineage::Open(*store, "default")->manifests().at(3).payloads.size(), kOwners);
+}
+
+// case G7: a dead rank gives no version and an error on all; the next attempt has everybody's
+// changes.
+TEST_F(OwnersOfPublisherTest, DeadRank) {
+  OpenOwners(0.2);
+  trainer_.Step(1);
+  const auto outcome = PublishAll(1, {2});
+  EXPECT_EQ(outcome[0].code(), StatusCode::kUnavailable);
+  EXPECT_THAT(outcome[0].message(), HasSubstr("owner 2 of 3"));
+  EXPECT_EQ(outcome[1].code(), StatusCode::kUnavailable);
+  EXPECT_THAT(outcome[1].message(), HasSubstr("not made version 1 visible"));
+  const auto store = OpenStore(store_, false).value();
+  EXPECT_TRUE(Lineage::ListVersions(*store, "default")->empty());
+  for (const auto& owner : owners_) EXPECT_EQ(owner->version(), std::nullopt);
+  // The job starts anew from the last durable version, under a session of its own.
+  owners_.clear();
+  for (std::uint32_t owner = 0; owner < kOwners; ++owner) {
+    PublisherOptions options = OwnerOptions(owner, 30);
+    options.session = "job-again";
+    std::vector<std::string> owned;
+    for (const SourceTensor& tensor : SourcesOf(trainer_, owner, kOwners)) {
+      if (tensor.data != nullptr) owned.push_back(tensor.name);
+    }
+    auto publisher = Publisher::Open(options, trainer_.Directory(0), owned);
+    ASSERT_TRUE(publisher.ok()) << publisher.status().ToString();
+    owners_.push_back(std::move(publisher).value());
+  }
+  for (const Status& status : PublishAll(1)) EXPECT_TRUE(status.ok()) << status.ToString();
+  ExpectReaches(0, 1);
+}
+
+// An owner that gave up waiting learns of the version when it begins the next.
+TEST_F(OwnersOfPublisherTest, VersionThatAppearedLater) {
+  OpenOwners(0.2);
+  trainer_.Step(1);
+  std::jthread late([&] {
+    for (const std::uint32_t owner : {1u, 2u}) {
+      (void)owners_[owner]->Publish(SourcesOf(trainer_, owner, kOwners), 1);
+    }
+  });
+  late.join();
+  EXPECT_EQ(owners_[1]->version(), std::nullopt);
+  ASSERT_TRUE(owners_[0]->Publish(SourcesOf(trainer_, 0, kOwners), 1).ok());
+  trainer_.Step(2);
+  for (const Status& status : PublishAll(2)) EXPECT_TRUE(status.ok()) << status.ToString();
+  for (const auto& owner : owners_) EXPECT_EQ(owner->version(), 2u);
+  ExpectReaches(0, 2);
+}
+
+TEST_F(OwnersOfPublisherTest, TensorsOfTwoOwnersOrNone) {
+  for (const bool twice : {true, false}) {
+    owners_.clear();
+    store_ = directory_.File(twice ? "twice" : "none");
+    for (std::uint32_t owner = 0; owner < 2; ++owner) {
+      PublisherOptions options = Options();
+      options.owner = owner;
+      options.owner_count = 2;
+      options.session = "job";
+      options.owner_timeout_seconds = 0.3;
+      auto sources = SourcesOf(trainer_, owner, 2);
+      const auto all = SourcesOf(trainer_);
+      if (owner == 1) sources[0].data = twice ? all[0].data : nullptr;
+      if (owner == 1 && !twice) sources[1].data = nullptr;
+      owners_.push_back(std::move(Publisher::Open(options, sources)).value());
+    }
+    Status outcome[2];
+    {
+      std::jthread second([&] {
+        auto sources = SourcesOf(trainer_);
+        if (twice) {
+          for (const int i : {2, 4}) sources[i].data = nullptr;
+        } else {
+          for (const int i : {0, 1, 2, 4}) sources[i].data = nullptr;
+        }
+        outcome[1] = owners_[1]->Publish(sources, 1).status();
+      });
+      outcome[0] = owners_[0]->Publish(SourcesOf(trainer_, 0, 2), 1).status();
+    }
+    EXPECT_EQ(outcome[0].code(), StatusCode::kInvalidArgument) << outcome[0].ToString();
+    EXPECT_THAT(outcome[0].message(), HasSubstr(twice ? "'a.weight'" : "'b.weight'"));
+    EXPECT_EQ(outcome[1].code(), StatusCode::kUnavailable) << outcome[1].ToString();
+  }
+}
+
+// --- acknowledgement
+
+class CohortTest : public PublisherTest {
+ protected:
+  CohortTest() {
+    cohort_.engines = {"a", "b"};
+    cohort_.timeout = std::chrono::milliseconds(30);
+    cohort_.interval = std::chrono::milliseconds(5);
+    cohort_.probe = [this](const std::string& engine) -> Result<EngineHolds> {
+      if (!holds_.contains(engine)) return Unavailable("no answer");
+      return EngineHolds{"default", holds_[engine], true};
+    };
+  }
+
+  std::map<std::string, std::uint64_t> holds_;
+  Cohort cohort_;
+};
+
+TEST_F(CohortTest, WaitsForEachEngine) {
+  const auto publisher = Open(Options());
+  EXPECT_EQ(publisher->WaitForAcknowledgement(cohort_).code(), StatusCode::kInvalidArgument);
+  PublishStep(*publisher, 1);
+  holds_ = {{"a", 1}};
+  const Status behind = publisher->WaitForAcknowledgement(cohort_);
+  EXPECT_EQ(behind.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(behind.message(), HasSubstr("engine 'b': no answer"));
+  holds_ = {{"a", 1}, {"b", 0}};
+  EXPECT_THAT(publisher->WaitForAcknowledgement(cohort_).message(), HasSubstr("serves version 0"));
+  holds_ = {{"a", 1}, {"b", 5}};
+  EXPECT_TRUE(publisher->WaitForAcknowledgement(cohort_).ok());
+}
+
+// The version is published all the same, and the baseline waits; the chain has no branch.
+TEST_F(CohortTest, BaselineMovesOnlyWithTheCohort) {
+  PublisherOptions options = Options();
+  options.cohort = cohort_;
+  const auto publisher = Open(options);
+  holds_ = {{"a", 1}, {"b", 0}};
+  trainer_.Step(1);
+  const auto waiting = publisher->Publish(SourcesOf(trainer_));
+  EXPECT_EQ(waiting.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(waiting.status().message(), HasSubstr("is published"));
+  EXPECT_EQ(publisher->version(), std::nullopt);
+  ExpectReaches(0, 1);
+  EXPECT_EQ(publisher->Begin().code(), StatusCode::kUnavailable);
+  holds_ = {{"a", 1}, {"b", 1}};
+  ASSERT_TRUE(publisher->Begin().ok());
+  EXPECT_EQ(publisher->version(), 1u);
+  publisher->Discard();
+  trainer_.Step(2);
+  ASSERT_FALSE(publisher->Publish(SourcesOf(trainer_)).ok());
+  ASSERT_TRUE(publisher->MoveBaseline().ok());  // The caller gives up on them.
+  EXPECT_EQ(publisher->version(), 2u);
+  holds_ = {{"a", 3}, {"b", 3}};
+  EXPECT_EQ(PublishStep(*publisher, 3).base_version, 2u);
+  ExpectReaches(0, 3);
+}
+
+}  // namespace
+}  // namespace segue
