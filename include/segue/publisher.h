@@ -120,6 +120,7 @@ class Publisher {
 
  private:
   class Impl;
+  friend struct PublisherInternals;
   explicit Publisher(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -3,9 +3,8 @@
 // Acknowledgement: engines that have answered once as they should are not asked again.
 #include "sync/acknowledge.h"
 
-#include <chrono>
+#include <iterator>
 #include <map>
-#include <thread>
 
 namespace segue {
 namespace {
@@ -21,19 +20,20 @@ std::string WhyNot(const Result<EngineHolds>& answer, const std::string& lineage
 
 }  // namespace
 
-Status WaitForCohort(const Cohort& cohort, const std::string& lineage, std::uint64_t version) {
+Status WaitForCohort(const Cohort& cohort, const std::string& lineage, std::uint64_t version,
+                     Environment& environment) {
   if (!cohort.probe) return InvalidArgument("a cohort needs a way to ask its engines");
   std::map<std::string, std::string> behind;
   for (const std::string& engine : cohort.engines) behind.emplace(engine, "");
-  const auto deadline = std::chrono::steady_clock::now() + cohort.timeout;
+  const auto deadline = environment.Now() + cohort.timeout;
   for (;;) {
     for (auto engine = behind.begin(); engine != behind.end();) {
       engine->second = WhyNot(cohort.probe(engine->first), lineage, version);
       engine = engine->second.empty() ? behind.erase(engine) : std::next(engine);
     }
     if (behind.empty()) return {};
-    if (std::chrono::steady_clock::now() + cohort.interval > deadline) break;
-    std::this_thread::sleep_for(cohort.interval);
+    if (environment.Now() + cohort.interval > deadline) break;
+    environment.Sleep(cohort.interval, {});
   }
   std::string text;
   for (const auto& [engine, why] : behind) {

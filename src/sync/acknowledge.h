@@ -9,11 +9,13 @@
 
 #include "segue/publisher.h"
 #include "segue/status.h"
+#include "sync/environment.h"
 
 namespace segue {
 
 // Every engine is asked at least once, whatever the timeout. Unavailable, saying of each engine
 // that is behind what it has answered last.
-Status WaitForCohort(const Cohort& cohort, const std::string& lineage, std::uint64_t version);
+Status WaitForCohort(const Cohort& cohort, const std::string& lineage, std::uint64_t version,
+                     Environment& environment = SystemEnvironment());
 
 }  // namespace segue

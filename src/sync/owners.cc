@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 
 #include "base/limits.h"
 #include "sync/lineage.h"
@@ -60,8 +59,8 @@ Status OwnerExchange::WaitFor(std::uint32_t owner, Deadline deadline) {
   for (;;) {
     SEGUE_ASSIGN_OR_RETURN(const auto names, store_.List(Folder()));
     if (std::find(names.begin(), names.end(), file) != names.end()) return {};
-    if (std::chrono::steady_clock::now() >= deadline) break;
-    std::this_thread::sleep_for(kOwnerPollInterval);
+    if (environment_.Now() >= deadline) break;
+    environment_.Sleep(kOwnerPollInterval, {});
   }
   return Unavailable("owner " + std::to_string(owner) + " of " +
                      std::to_string(options_.owner_count) + " has not handed in version " +
@@ -112,7 +111,7 @@ Status OwnerExchange::AddCoverage(const OwnerRecord& record) {
 }
 
 OwnerExchange::Deadline OwnerExchange::DeadlineIn(double seconds) const {
-  return std::chrono::steady_clock::now() +
+  return environment_.Now() +
          std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
 }
 
@@ -128,8 +127,8 @@ Status OwnerExchange::WaitVisible(const LineageRecord& lineage, const PayloadEnt
       return InvalidArgument("version " + std::to_string(version) + " of lineage '" +
                              lineage.lineage + "' was published without this owner's payload");
     }
-    if (std::chrono::steady_clock::now() >= deadline) break;
-    std::this_thread::sleep_for(kOwnerPollInterval);
+    if (environment_.Now() >= deadline) break;
+    environment_.Sleep(kOwnerPollInterval, {});
   }
   return Unavailable("owner 0 of " + std::to_string(options_.owner_count) +
                      " has not made version " + std::to_string(version) +

@@ -15,6 +15,7 @@
 #include "segue/publish.h"
 #include "segue/status.h"
 #include "store/store.h"
+#include "sync/environment.h"
 
 namespace segue {
 
@@ -24,8 +25,10 @@ bool HoldsPayload(const Manifest& manifest, const PayloadEntry& payload);
 // Without several owners there is nobody to wait for: every call succeeds at once.
 class OwnerExchange {
  public:
-  // Both outlive it. Several owners have a version and a session in `options`.
-  OwnerExchange(Store& store, const PublishOptions& options) : store_(store), options_(options) {}
+  // All outlive it. Several owners have a version and a session in `options`.
+  OwnerExchange(Store& store, const PublishOptions& options,
+                Environment& environment = SystemEnvironment())
+      : store_(store), options_(options), environment_(environment) {}
 
   // From here on owners say themselves which tensors of `plan` they cover; this one covers
   // `tensors`. Both outlive it.
@@ -43,7 +46,7 @@ class OwnerExchange {
   void RemoveRecords(std::vector<std::string>& warnings);
 
  private:
-  using Deadline = std::chrono::steady_clock::time_point;
+  using Deadline = Environment::Clock::time_point;
   std::string Folder() const;
   std::string RecordName(std::uint32_t owner) const;
   Status WaitFor(std::uint32_t owner, Deadline deadline);
@@ -54,6 +57,7 @@ class OwnerExchange {
 
   Store& store_;
   const PublishOptions& options_;
+  Environment& environment_;
   const Plan* plan_ = nullptr;          // Null: every owner covers its share of the chunks.
   const TensorSet* tensors_ = nullptr;  // What this owner covers.
   TensorSet covered_;                   // Owner 0: by all owners so far.

@@ -13,6 +13,7 @@
 #include "checkpoint/plan.h"
 #include "delta/encoder.h"
 #include "delta/profile.h"
+#include "sync/environment.h"
 #include "sync/lineage.h"
 #include "sync/stopwatch.h"
 #include "sync/version_commit.h"
@@ -22,13 +23,15 @@ namespace {
 
 class Publication {
  public:
-  explicit Publication(const PublishOptions& options) : options_(options) {}
+  Publication(Environment& environment, const PublishOptions& options)
+      : environment_(environment), options_(options) {}
 
   Result<PublishReport> Run() {
     SEGUE_RETURN_IF_ERROR(CheckPublishOptions(options_));
     Stopwatch watch;
     SEGUE_RETURN_IF_ERROR(OpenAll());
-    VersionCommit commit(*store_, lineage_ ? &*lineage_ : nullptr, plan_, options_, report_);
+    VersionCommit commit(*store_, lineage_ ? &*lineage_ : nullptr, plan_, options_, report_,
+                         environment_);
     SEGUE_RETURN_IF_ERROR(commit.ChooseNumbers(pending_.identity));
     TakeLayouts();
     report_.open_s = watch.Lap();
@@ -48,7 +51,7 @@ class Publication {
       report_.warnings.insert(report_.warnings.end(), checkpoint->warnings().begin(),
                               checkpoint->warnings().end());
     }
-    SEGUE_ASSIGN_OR_RETURN(store_, OpenStore(options_.store, /*create=*/true));
+    SEGUE_ASSIGN_OR_RETURN(store_, environment_.OpenStore(options_.store, /*create=*/true));
     SEGUE_ASSIGN_OR_RETURN(const std::uint64_t chunk_size, OpenLineage());
     SEGUE_ASSIGN_OR_RETURN(plan_, Plan::FromCheckpoint(base_, chunk_size));
     SEGUE_ASSIGN_OR_RETURN(const Plan target_plan, Plan::FromCheckpoint(target_, chunk_size));
@@ -107,6 +110,7 @@ class Publication {
     return {};
   }
 
+  Environment& environment_;
   const PublishOptions& options_;
   Checkpoint base_;
   Checkpoint target_;
@@ -121,6 +125,12 @@ class Publication {
 
 }  // namespace
 
-Result<PublishReport> Publish(const PublishOptions& options) { return Publication(options).Run(); }
+Result<PublishReport> Publish(const PublishOptions& options) {
+  return PublishIn(SystemEnvironment(), options);
+}
+
+Result<PublishReport> PublishIn(Environment& environment, const PublishOptions& options) {
+  return Publication(environment, options).Run();
+}
 
 }  // namespace segue

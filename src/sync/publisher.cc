@@ -15,6 +15,7 @@
 #include "sync/baseline.h"
 #include "sync/lineage.h"
 #include "sync/owners.h"
+#include "sync/publisher_internals.h"
 #include "sync/source_model.h"
 #include "sync/stopwatch.h"
 #include "sync/version_commit.h"
@@ -42,8 +43,8 @@ PublishOptions OptionsOf(const PublisherOptions& options) {
 
 class Publisher::Impl {
  public:
-  explicit Impl(PublisherOptions options)
-      : options_(std::move(options)), publish_(OptionsOf(options_)) {}
+  Impl(Environment& environment, PublisherOptions options)
+      : environment_(environment), options_(std::move(options)), publish_(OptionsOf(options_)) {}
 
   Status Open(std::span<const SourceTensor> base) {
     SEGUE_ASSIGN_OR_RETURN(const std::uint64_t chunk_size, OpenStoreAndLineage());
@@ -182,7 +183,7 @@ class Publisher::Impl {
     if (!options_.cohort.engines.empty() && !options_.cohort.probe) {
       return InvalidArgument("a cohort needs a way to ask its engines");
     }
-    SEGUE_ASSIGN_OR_RETURN(store_, OpenStore(options_.store, /*create=*/true));
+    SEGUE_ASSIGN_OR_RETURN(store_, environment_.OpenStore(options_.store, /*create=*/true));
     SEGUE_ASSIGN_OR_RETURN(lineage_, Lineage::OpenIfThere(*store_, options_.lineage));
     if (!lineage_) return options_.chunk_size.value_or(limits::kChunkSizeDefault);
     SEGUE_ASSIGN_OR_RETURN(const Plan known, lineage_->ReadPlan(*store_));
@@ -217,7 +218,7 @@ class Publisher::Impl {
   }
 
   VersionCommit MakeCommit() {
-    return {*store_, lineage_ ? &*lineage_ : nullptr, plan_, publish_, report_};
+    return {*store_, lineage_ ? &*lineage_ : nullptr, plan_, publish_, report_, environment_};
   }
 
   // A lineage that exists keeps its layout; the store has it.
@@ -310,8 +311,8 @@ class Publisher::Impl {
     if (report_.committed) {
       commit.CleanUp(version);
     } else {
-      SEGUE_RETURN_IF_ERROR(
-          OwnerExchange(*store_, publish_).WaitVisible(PendingRecord(version), version.payload));
+      SEGUE_RETURN_IF_ERROR(OwnerExchange(*store_, publish_, environment_)
+                                .WaitVisible(PendingRecord(version), version.payload));
       report_.committed = true;
     }
     report_.commit_s = watch.Lap();
@@ -354,9 +355,10 @@ class Publisher::Impl {
   }
 
   Status WaitUntilReached(std::uint64_t version, const Cohort& cohort) const {
-    return WaitForCohort(cohort, options_.lineage, version);
+    return WaitForCohort(cohort, options_.lineage, version, environment_);
   }
 
+  Environment& environment_;
   const PublisherOptions options_;
   PublishOptions publish_;  // Of the version that is begun.
   std::unique_ptr<Store> store_;
@@ -382,7 +384,13 @@ Publisher::~Publisher() = default;
 
 Result<std::unique_ptr<Publisher>> Publisher::Open(const PublisherOptions& options,
                                                    std::span<const SourceTensor> base) {
-  auto impl = std::make_unique<Impl>(options);
+  return PublisherInternals::Open(SystemEnvironment(), options, base);
+}
+
+Result<std::unique_ptr<Publisher>> PublisherInternals::Open(Environment& environment,
+                                                            const PublisherOptions& options,
+                                                            std::span<const SourceTensor> base) {
+  auto impl = std::make_unique<Publisher::Impl>(environment, options);
   SEGUE_RETURN_IF_ERROR(impl->Open(base));
   return std::unique_ptr<Publisher>(new Publisher(std::move(impl)));
 }
@@ -390,7 +398,7 @@ Result<std::unique_ptr<Publisher>> Publisher::Open(const PublisherOptions& optio
 Result<std::unique_ptr<Publisher>> Publisher::Open(const PublisherOptions& options,
                                                    const std::string& checkpoint,
                                                    std::span<const std::string> owned) {
-  auto impl = std::make_unique<Impl>(options);
+  auto impl = std::make_unique<Impl>(SystemEnvironment(), options);
   SEGUE_RETURN_IF_ERROR(impl->Open(checkpoint, owned));
   return std::unique_ptr<Publisher>(new Publisher(std::move(impl)));
 }

@@ -87,7 +87,7 @@ Status VersionCommit::Run(PendingVersion& pending) {
 
 Status VersionCommit::HandIn(PendingVersion& pending) {
   SEGUE_RETURN_IF_ERROR(CommitPayload(pending));
-  OwnerExchange owners(store_, options_);
+  OwnerExchange owners(store_, options_, environment_);
   if (pending.tensors != nullptr) owners.SetCoverage(plan_, *pending.tensors);
   SEGUE_RETURN_IF_ERROR(owners.HandIn(pending.identity, pending.payload));
   FillReport(pending.identity, pending.payload.size);
@@ -99,7 +99,7 @@ Status VersionCommit::MakeVisible(PendingVersion& pending) {
   Manifest manifest;
   manifest.model_bytes = plan_.model_size();
   manifest.payloads.push_back(pending.payload);
-  OwnerExchange owners(store_, options_);
+  OwnerExchange owners(store_, options_, environment_);
   if (pending.tensors != nullptr) owners.SetCoverage(plan_, *pending.tensors);
   SEGUE_RETURN_IF_ERROR(owners.Collect(identity, manifest.payloads));
   SEGUE_ASSIGN_OR_RETURN(VersionChoice choice, ChooseVersion(lineage_, options_, identity));

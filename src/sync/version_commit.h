@@ -16,6 +16,7 @@
 #include "segue/publish.h"
 #include "segue/status.h"
 #include "store/store.h"
+#include "sync/environment.h"
 #include "sync/lineage.h"
 
 namespace segue {
@@ -40,8 +41,14 @@ class VersionCommit {
  public:
   // All outlive it. `lineage`: null where the store has none of that name yet.
   VersionCommit(Store& store, const Lineage* lineage, const Plan& plan,
-                const PublishOptions& options, PublishReport& report)
-      : store_(store), lineage_(lineage), plan_(plan), options_(options), report_(report) {}
+                const PublishOptions& options, PublishReport& report,
+                Environment& environment = SystemEnvironment())
+      : store_(store),
+        lineage_(lineage),
+        plan_(plan),
+        options_(options),
+        report_(report),
+        environment_(environment) {}
 
   // The numbers that the version takes as far as they can be known before anything is encoded.
   Status ChooseNumbers(DeltaIdentity& identity) const;
@@ -69,6 +76,7 @@ class VersionCommit {
   const Plan& plan_;
   const PublishOptions& options_;
   PublishReport& report_;
+  Environment& environment_;
 };
 
 }  // namespace segue
