@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <ctime>
 #include <string_view>
@@ -60,10 +61,17 @@ void CatchStopSignals() {
 
 bool StopRequested() { return stop_requested != 0; }
 
-void WaitForStop() {
+void WaitForStop() { WaitForStop(std::chrono::milliseconds::max()); }
+
+void WaitForStop(std::chrono::milliseconds time) {
   // The signal may arrive between the look and the sleep; then the sleep's end sees it.
-  const timespec interval = {0, 50'000'000};
-  while (!StopRequested()) (void)::nanosleep(&interval, nullptr);
+  constexpr std::chrono::milliseconds kStep{50};
+  while (!StopRequested() && time.count() > 0) {
+    const std::chrono::milliseconds step = std::min(kStep, time);
+    const timespec interval = {0, static_cast<long>(step.count()) * 1'000'000};
+    (void)::nanosleep(&interval, nullptr);
+    time -= step;
+  }
 }
 
 void TurnSignalsIntoErrors(bool json) {

@@ -4,13 +4,16 @@
 // says what is an error like any other here.
 #pragma once
 
+#include <chrono>
+
 namespace segue::cli {
 
 // From now on SIGINT and SIGTERM are noted rather than ending the program.
 void CatchStopSignals();
 bool StopRequested();
-// Sleeps until one arrives.
+// Sleeps until one arrives, or until the time has passed.
 void WaitForStop();
+void WaitForStop(std::chrono::milliseconds time);
 
 // From now on a write beyond the limit of a file's size (SIGXFSZ) is a failed write, and a mapped
 // file that loses its bytes (SIGBUS) ends the program with a sentence and an exit code.

@@ -10,6 +10,7 @@
 #include "cli/output.h"
 #include "cli/progress_bar.h"
 #include "cli/verbs.h"
+#include "cli/watch_loop.h"
 #include "segue/publish.h"
 
 namespace segue::cli {
@@ -85,21 +86,89 @@ void AddOwnerOptions(CLI::App& verb, PublishOptions& options) {
       ->type_name("S");
 }
 
+struct WatchArguments {
+  WatchOptions options;
+  double interval_s = 2;
+  double settle_s = 5;
+};
+
+// A trainer's directory instead of two checkpoints.
+void AddWatchOptions(CLI::App& verb, WatchArguments& watch) {
+  const auto seconds = [](const std::string& text) -> std::string {
+    double value = 0;
+    const bool valid = CLI::detail::lexical_cast(text, value) && value >= 0 && value <= 1e6;
+    return valid ? "" : fmt::format("expected seconds from 0 to 1000000, found '{}'", text);
+  };
+  const CLI::Validator check(seconds, "", "seconds");
+  CLI::Option* const directory =
+      verb.add_option("--watch", watch.options.directory,
+                      "Publish each checkpoint that appears in this directory, until Ctrl-C");
+  directory->type_name("DIR");
+  verb.add_option("--interval", watch.interval_s, "Seconds between two looks (2)")
+      ->check(check)
+      ->needs(directory)
+      ->type_name("S");
+  verb.add_option("--settle", watch.settle_s,
+                  "Seconds without a change before a checkpoint is complete (5)")
+      ->check(check)
+      ->needs(directory)
+      ->type_name("S");
+  verb.add_option("--done-file", watch.options.done_file,
+                  "Name of a file that every complete checkpoint has")
+      ->needs(directory)
+      ->type_name("NAME");
+}
+
+// Either two checkpoints or a directory to watch.
+Status CheckNamed(const CLI::App& verb) {
+  const bool watches = verb.count("--watch") != 0;
+  for (const char* option : {"--base", "--target"}) {
+    if (watches && verb.count(option) != 0) {
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("{} has no place beside --watch: the directory has the "
+                                "checkpoints",
+                                option));
+    }
+    if (!watches && verb.count(option) == 0) {
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("{} is required, or --watch", option));
+    }
+  }
+  for (const char* option : {"--version", "--owner", "--owners", "--session"}) {
+    if (!watches || verb.count(option) == 0) continue;
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{} has no place beside --watch", option));
+  }
+  return {};
+}
+
+Result<Report> Watch(const WatchArguments& arguments, bool json) {
+  const auto milliseconds = [](double seconds) {
+    return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1000)));
+  };
+  WatchLoop loop;
+  loop.options = arguments.options;
+  loop.options.settle = milliseconds(arguments.settle_s);
+  loop.interval = milliseconds(arguments.interval_s);
+  loop.json = json;
+  loop.to_json = ToJson;
+  return RunWatch(loop);
+}
+
 }  // namespace
 
 Verb AddPublish(CLI::App& program) {
   CLI::App* const verb =
       program.add_subcommand("publish", "Publish the delta of two checkpoints to a store");
   const auto options = std::make_shared<PublishOptions>();
+  const auto watch = std::make_shared<WatchArguments>();
   verb->add_option("--store", options->store, "Store: a directory, or dir:DIRECTORY")
       ->required()
       ->type_name("URL");
-  verb->add_option("--base", options->base, "Checkpoint of the base version")
-      ->required()
-      ->type_name("DIR");
+  verb->add_option("--base", options->base, "Checkpoint of the base version")->type_name("DIR");
   verb->add_option("--target", options->target, "Checkpoint of the target version")
-      ->required()
       ->type_name("DIR");
+  AddWatchOptions(*verb, *watch);
   verb->add_option("--profile", options->profile,
                    "sparse-zstd (default), snappy-zstd, lz4-zstd or zstd")
       ->type_name("NAME");
@@ -114,7 +183,13 @@ Verb AddPublish(CLI::App& program) {
   AsSize(verb->add_option("--chunk-size", options->chunk_size,
                           "Size of a chunk, for a new lineage (1MiB); it stays for good"));
   AddThreads(*verb, options->threads);
-  const auto run = [options]() -> Result<Report> {
+  const auto run = [options, watch, verb]() -> Result<Report> {
+    const Status named = CheckNamed(*verb);
+    if (!named.ok()) return named;
+    if (!watch->options.directory.empty()) {
+      watch->options.publish = *options;
+      return Watch(*watch, verb->count("--json") != 0);
+    }
     const Result<PublishReport> report = WithProgress("publish", [&](Progress progress) {
       options->progress = std::move(progress);
       return Publish(*options);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,6 +35,9 @@ struct PublishOptions {
   double owner_timeout_seconds = 600;
   std::uint64_t retain = 0;  // Versions to keep after publishing; 0 keeps all.
   Progress progress;
+  // Asked once everything was read and nothing is visible yet; a failure ends the publish. May be
+  // empty.
+  std::function<Status()> confirm;
 };
 
 struct PublishReport {

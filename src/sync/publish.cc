@@ -37,6 +37,7 @@ class Publication {
     report_.open_s = watch.Lap();
     SEGUE_RETURN_IF_ERROR(EncodePayload());
     report_.encode_s = watch.Lap();
+    if (options_.confirm) SEGUE_RETURN_IF_ERROR(options_.confirm());
     SEGUE_RETURN_IF_ERROR(commit.Run(pending_));
     if (report_.committed) commit.CleanUp(pending_);
     report_.commit_s = watch.Lap();
