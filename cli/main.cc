@@ -147,7 +147,8 @@ int Show(std::string_view verb, const Result<Report>& result, bool json) {
 std::vector<Verb> AddVerbs(CLI::App& program) {
   return {AddDiff(program),       AddPublish(program), AddApply(program),    AddVerify(program),
           AddInspect(program),    AddResolve(program), AddGenerate(program), AddBench(program),
-          AddCheckpoint(program), AddRestore(program), AddServe(program),    AddEngine(program)};
+          AddCheckpoint(program), AddRestore(program), AddServe(program),    AddEngine(program),
+          AddTop(program)};
 }
 
 int Run(const std::vector<std::string>& arguments) {

@@ -41,6 +41,7 @@ Verb AddCheckpoint(CLI::App& program);
 Verb AddRestore(CLI::App& program);
 Verb AddServe(CLI::App& program);
 Verb AddEngine(CLI::App& program);
+Verb AddTop(CLI::App& program);
 
 // Options that several verbs have, with one meaning, and what their values must be.
 CLI::Option* AddThreads(CLI::App& verb, unsigned& threads);

@@ -25,12 +25,11 @@ bool HoldsLineage(Store& store, const std::string& name) {
 
 // "; it has 'a', 'b'", for a message.
 std::string KnownLineages(Store& store) {
-  const auto folders = store.ListFolders("");
-  if (!folders.ok()) return "";
+  const auto names = Lineage::ListLineages(store);
+  if (!names.ok()) return "";
   std::string text;
   std::size_t count = 0;
-  for (const std::string& name : folders.value()) {
-    if (!HoldsLineage(store, name)) continue;
+  for (const std::string& name : names.value()) {
     if (count == kLineagesShownMax) return text + " and more";
     text += (count++ == 0 ? "; it has '" : ", '") + name + "'";
   }
@@ -79,9 +78,14 @@ std::vector<std::string> FindLineages(const std::string& folder) {
   return lineages;
 }
 
-Result<Lineage> Lineage::Open(Store& store, const std::string& name) {
+Result<std::vector<std::string>> Lineage::ListLineages(Store& store) {
+  SEGUE_ASSIGN_OR_RETURN(std::vector<std::string> names, store.ListFolders(""));
+  std::erase_if(names, [&store](const std::string& name) { return !HoldsLineage(store, name); });
+  return names;
+}
+
+Result<LineageRecord> Lineage::ReadRecord(Store& store, const std::string& name) {
   SEGUE_RETURN_IF_ERROR(CheckLineageName(name));
-  Lineage lineage;
   // Listed first: an absent name costs the store's full patience (case G1), a listing does not.
   SEGUE_ASSIGN_OR_RETURN(const auto names, store.List(name));
   if (std::find(names.begin(), names.end(), "lineage.json") == names.end()) {
@@ -90,10 +94,16 @@ Result<Lineage> Lineage::Open(Store& store, const std::string& name) {
   }
   const std::string object = object_name::Lineage(name);
   SEGUE_ASSIGN_OR_RETURN(const ByteVector json, store.Get(object, limits::kManifestSizeMax));
-  SEGUE_ASSIGN_OR_RETURN(lineage.record_, LineageRecord::Parse(json, object));
-  if (lineage.record_.lineage != name) {
-    return Corruption("'" + object + "' names lineage '" + lineage.record_.lineage + "'");
+  SEGUE_ASSIGN_OR_RETURN(LineageRecord record, LineageRecord::Parse(json, object));
+  if (record.lineage != name) {
+    return Corruption("'" + object + "' names lineage '" + record.lineage + "'");
   }
+  return record;
+}
+
+Result<Lineage> Lineage::Open(Store& store, const std::string& name) {
+  Lineage lineage;
+  SEGUE_ASSIGN_OR_RETURN(lineage.record_, ReadRecord(store, name));
   SEGUE_ASSIGN_OR_RETURN(const auto objects, store.List(object_name::VersionFolder(name)));
   for (const std::string& entry : objects) {
     const auto version = object_name::ParseVersion(entry);

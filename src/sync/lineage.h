@@ -41,6 +41,11 @@ class Lineage {
   // Nothing where the store has no such lineage yet.
   static Result<std::optional<Lineage>> OpenIfThere(Store& store, const std::string& name);
 
+  // Names of the lineages that the store has, sorted.
+  static Result<std::vector<std::string>> ListLineages(Store& store);
+  // NotFound where the store has no such lineage.
+  static Result<LineageRecord> ReadRecord(Store& store, const std::string& name);
+
   // The versions that the store lists, ascending, without reading any; none where there is no such
   // lineage.
   static Result<std::vector<std::uint64_t>> ListVersions(Store& store, const std::string& name);

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Engine client. The library's own timeouts begin anew with every byte, so a watchman ends a
+// conversation that has taken too long as a whole.
+#include "server/engine_client.h"
+
+#include <httplib.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+#include "base/limits.h"
+
+namespace segue {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kScheme = "http://";
+
+// Stops the client's conversation unless it is over in time.
+class Watchman {
+ public:
+  explicit Watchman(httplib::Client& client)
+      : thread_([this, &client] {
+          std::unique_lock lock(mutex_);
+          while (!over_.wait_for(lock, kTimeMax, [this] { return done_; })) {
+            client.stop();
+          }
+        }) {}
+  ~Watchman() {
+    {
+      const std::lock_guard lock(mutex_);
+      done_ = true;
+    }
+    over_.notify_all();
+  }
+
+ private:
+  static constexpr std::chrono::seconds kTimeMax{limits::kEngineReadSecondsMax};
+  std::mutex mutex_;
+  std::condition_variable over_;
+  bool done_ = false;
+  std::jthread thread_;  // Last: it uses all of the above.
+};
+
+struct Answer {
+  int status = 0;
+  Json json;
+};
+
+class Conversation {
+ public:
+  Conversation(const std::string& url, const std::string& token) : url_(url), client_(url) {
+    client_.set_connection_timeout(limits::kEngineConnectSecondsMax);
+    client_.set_read_timeout(limits::kEngineReadSecondsMax);
+    client_.set_write_timeout(limits::kEngineReadSecondsMax);
+    client_.set_follow_location(false);
+    if (!token.empty()) headers_.emplace("Authorization", "Bearer " + token);
+  }
+
+  Result<Answer> Ask(const std::string& method, const std::string& path) {
+    httplib::Request request;
+    request.method = method;
+    request.path = path;
+    request.headers = headers_;
+    if (method == "POST") {
+      request.body = "{}";
+      request.headers.emplace("Content-Type", "application/json");
+    }
+    std::string body;
+    request.content_receiver = [&body](const char* data, std::size_t size, std::uint64_t,
+                                       std::uint64_t) {
+      if (body.size() + size > limits::kEngineAnswerSizeMax) return false;
+      body.append(data, size);
+      return true;
+    };
+    const httplib::Result result = [&] {
+      const Watchman watchman(client_);
+      return client_.send(request);
+    }();
+    if (!result) {
+      return Unavailable("no answer from " + url_ + " (" + httplib::to_string(result.error()) +
+                         ")");
+    }
+    Answer answer{result->status, Json::parse(body, nullptr, /*allow_exceptions=*/false)};
+    if (answer.status == 401) return InvalidArgument(url_ + " wants another token");
+    if (!answer.json.is_object()) {
+      return Unavailable(url_ + " does not answer as an engine of Segue (HTTP " +
+                         std::to_string(answer.status) + ")");
+    }
+    return answer;
+  }
+
+ private:
+  const std::string url_;
+  httplib::Client client_;
+  httplib::Headers headers_;
+};
+
+// The value where it is there and of the type; else as it would be without the field.
+template <typename T>
+T Field(const Json& json, const char* name) {
+  const auto found = json.find(name);
+  if (found == json.end()) return T();
+  if constexpr (std::is_same_v<T, bool>) {
+    return found->is_boolean() && found->template get<bool>();
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    return found->is_string() ? found->template get<std::string>() : T();
+  } else if constexpr (std::is_same_v<T, double>) {
+    return found->is_number() ? found->template get<double>() : T();
+  } else {
+    return found->is_number_unsigned() ? found->template get<T>() : T();
+  }
+}
+
+Status ReadHealth(Conversation& conversation, EngineView& view) {
+  SEGUE_ASSIGN_OR_RETURN(const Answer answer, conversation.Ask("GET", "/healthz"));
+  view.ready = answer.status == 200 && Field<bool>(answer.json, "ready");
+  view.message = Field<std::string>(answer.json, "message");
+  view.lineage = Field<std::string>(answer.json, "lineage");
+  view.version = Field<std::uint64_t>(answer.json, "version");
+  view.digest = Field<std::string>(answer.json, "digest");
+  return {};
+}
+
+// Of the first participant; without one (weights are being taken over) what is known stays.
+Status ReadReceipt(Conversation& conversation, EngineView& view) {
+  SEGUE_ASSIGN_OR_RETURN(const Answer answer, conversation.Ask("POST", "/get_gpu_delta_status"));
+  const auto participants = answer.json.find("participants");
+  if (participants == answer.json.end() || !participants->is_array() || participants->empty() ||
+      !participants->front().is_object()) {
+    view.state = "STARTING";
+    return {};
+  }
+  const Json& receipt = participants->front();
+  view.engine_id = Field<std::string>(receipt, "engine_id");
+  view.hostname = Field<std::string>(receipt, "hostname");
+  view.state = Field<std::string>(receipt, "state");
+  view.target_version = Field<std::uint64_t>(receipt, "target_version");
+  if (view.message.empty()) view.message = Field<std::string>(receipt, "message");
+  const auto timing = receipt.find("scheduler_timing");
+  if (timing != receipt.end() && timing->is_object()) {
+    view.pause_s = Field<double>(*timing, "blocked_s");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status CheckEngineUrl(const std::string& url) {
+  const std::string_view rest = std::string_view(url).substr(std::min(kScheme.size(), url.size()));
+  const bool is_plain = url.starts_with(kScheme) && !rest.empty() && rest.front() != ':' &&
+                        rest.find_first_of("/?#@ \t\r\n") == std::string_view::npos;
+  if (is_plain) return {};
+  return InvalidArgument("engine '" + url + "': expected http://HOST:PORT");
+}
+
+EngineView AskEngine(const std::string& url, const std::string& token) {
+  EngineView view;
+  view.url = url;
+  Conversation conversation(url, token);
+  Status status = ReadHealth(conversation, view);
+  if (status.ok()) status = ReadReceipt(conversation, view);
+  view.reachable = status.ok();
+  if (status.ok()) return view;
+  EngineView unreachable;
+  unreachable.url = url;
+  unreachable.message = status.message();
+  return unreachable;
+}
+
+EngineProbe HttpEngineProbe(std::string token) {
+  return [token = std::move(token)](const std::string& engine) -> Result<EngineHolds> {
+    SEGUE_RETURN_IF_ERROR(CheckEngineUrl(engine));
+    EngineView view;
+    Conversation conversation(engine, token);
+    SEGUE_RETURN_IF_ERROR(ReadHealth(conversation, view));
+    return EngineHolds{view.lineage, view.version, view.ready};
+  };
+}
+
+}  // namespace segue

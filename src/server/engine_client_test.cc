@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// An engine that answers, and others that do everything wrong that a peer can: no view and no probe
+// waits for them beyond the limits.
+#include "server/engine_client.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <httplib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "base/limits.h"
+
+namespace segue {
+namespace {
+
+using testing::HasSubstr;
+
+// A server of the test's own making.
+class FakeEngine {
+ public:
+  FakeEngine() : port_(http_.bind_to_any_port("127.0.0.1")) {}
+  ~FakeEngine() {
+    http_.stop();
+    thread_.join();
+  }
+  void Start() {
+    thread_ = std::jthread([this] { http_.listen_after_bind(); });
+    while (!http_.is_running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  void Answer(const std::string& path, int status, const std::string& body) {
+    const auto answer = [=](const httplib::Request&, httplib::Response& response) {
+      response.status = status;
+      response.set_content(body, "application/json");
+    };
+    http_.Get(path, answer);
+    http_.Post(path, answer);
+  }
+  std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
+  httplib::Server& http() { return http_; }
+
+ private:
+  httplib::Server http_;
+  int port_;
+  std::jthread thread_;
+};
+
+constexpr char kHealthy[] =
+    R"({"ready":true,"lineage":"run","version":7,"digest":"d7","message":""})";
+constexpr char kReceipt[] =
+    R"({"success":true,"participants":[{"engine_id":"e0","hostname":"h","state":"RESUMED",
+        "target_version":7,"message":"","scheduler_timing":{"blocked_s":0.25}}]})";
+
+TEST(EngineClientTest, Answers) {
+  FakeEngine engine;
+  engine.Answer("/healthz", 200, kHealthy);
+  engine.Answer("/get_gpu_delta_status", 200, kReceipt);
+  engine.Start();
+  const EngineView view = AskEngine(engine.url(), "");
+  EXPECT_TRUE(view.reachable && view.ready) << view.message;
+  EXPECT_EQ(view.engine_id, "e0");
+  EXPECT_EQ(view.state, "RESUMED");
+  EXPECT_EQ(view.version, 7u);
+  EXPECT_EQ(view.lineage, "run");
+  EXPECT_DOUBLE_EQ(view.pause_s, 0.25);
+  const auto holds = HttpEngineProbe("")(engine.url());
+  ASSERT_TRUE(holds.ok());
+  EXPECT_TRUE(holds->ready && holds->version == 7 && holds->lineage == "run");
+}
+
+TEST(EngineClientTest, NotReady) {
+  FakeEngine engine;
+  engine.Answer("/healthz", 503,
+                R"({"ready":false,"lineage":"run","version":3,"message":"poisoned"})");
+  engine.Answer("/get_gpu_delta_status", 503, R"({"success":false,"participants":[]})");
+  engine.Start();
+  const EngineView view = AskEngine(engine.url(), "");
+  EXPECT_TRUE(view.reachable);
+  EXPECT_FALSE(view.ready);
+  EXPECT_EQ(view.message, "poisoned");
+  EXPECT_EQ(view.state, "STARTING");
+  EXPECT_FALSE(HttpEngineProbe("")(engine.url())->ready);
+}
+
+TEST(EngineClientTest, WrongTypesAreAsIfAbsent) {
+  FakeEngine engine;
+  engine.Answer("/healthz", 200, R"({"ready":"yes","lineage":5,"version":-3,"digest":null})");
+  engine.Answer("/get_gpu_delta_status", 200, R"({"participants":[7]})");
+  engine.Start();
+  const EngineView view = AskEngine(engine.url(), "");
+  EXPECT_TRUE(view.reachable);
+  EXPECT_FALSE(view.ready);
+  EXPECT_EQ(view.version, 0u);
+}
+
+TEST(EngineClientTest, Token) {
+  FakeEngine engine;
+  engine.http().Get("/healthz", [](const httplib::Request& request, httplib::Response& response) {
+    const bool right = request.get_header_value("Authorization") == "Bearer secret";
+    response.status = right ? 200 : 401;
+    response.set_content(right ? kHealthy : "{}", "application/json");
+  });
+  engine.Answer("/get_gpu_delta_status", 200, kReceipt);
+  engine.Start();
+  EXPECT_TRUE(AskEngine(engine.url(), "secret").reachable);
+  const EngineView refused = AskEngine(engine.url(), "guess");
+  EXPECT_FALSE(refused.reachable);
+  EXPECT_THAT(refused.message, HasSubstr("token"));
+}
+
+TEST(EngineClientTest, NobodyThere) {
+  const std::string url = "http://127.0.0.1:1";
+  const EngineView view = AskEngine(url, "");
+  EXPECT_FALSE(view.reachable);
+  EXPECT_THAT(view.message, HasSubstr("no answer"));
+  EXPECT_EQ(HttpEngineProbe("")(url).status().code(), StatusCode::kUnavailable);
+}
+
+TEST(EngineClientTest, NoEngineOfOurs) {
+  FakeEngine engine;
+  engine.Answer("/healthz", 200, "<html>");
+  engine.Start();
+  EXPECT_THAT(AskEngine(engine.url(), "").message, HasSubstr("does not answer as an engine"));
+}
+
+TEST(EngineClientTest, EndlessAnswer) {
+  FakeEngine engine;
+  engine.http().Get("/healthz", [](const httplib::Request&, httplib::Response& response) {
+    response.set_chunked_content_provider("application/json",
+                                          [](std::size_t, httplib::DataSink& sink) {
+                                            const std::string piece(1 << 20, ' ');
+                                            return sink.write(piece.data(), piece.size());
+                                          });
+  });
+  engine.Start();
+  EXPECT_FALSE(AskEngine(engine.url(), "").reachable);
+}
+
+// One byte now and then: each alone is in time, all together are not.
+TEST(EngineClientTest, SlowBytes) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  ASSERT_EQ(::listen(listener, 4), 0);
+  std::jthread slow([listener](const std::stop_token& stop) {
+    const int peer = ::accept(listener, nullptr, nullptr);
+    while (!stop.stop_requested() && ::send(peer, "H", 1, MSG_NOSIGNAL) == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
+    ::close(peer);
+  });
+  const auto begin = std::chrono::steady_clock::now();
+  const EngineView view =
+      AskEngine("http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)), "");
+  const auto took = std::chrono::steady_clock::now() - begin;
+  EXPECT_FALSE(view.reachable);
+  EXPECT_LT(took, std::chrono::seconds(limits::kEngineReadSecondsMax + 3));
+  slow.request_stop();
+  ::close(listener);
+}
+
+TEST(EngineClientTest, Urls) {
+  for (const char* url : {"http://a", "http://a:1", "http://[::1]:7000"}) {
+    EXPECT_TRUE(CheckEngineUrl(url).ok()) << url;
+  }
+  for (const char* url : {"", "a:1", "https://a", "http://", "http://:1", "http://a/b",
+                          "http://a b", "http://u@a", "http://a\r\nX: y"}) {
+    EXPECT_EQ(CheckEngineUrl(url).code(), StatusCode::kInvalidArgument) << url;
+  }
+}
+
+}  // namespace
+}  // namespace segue

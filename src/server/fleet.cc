@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Fleet: the store by its lineages, the engines all at once.
+#include "segue/fleet.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/limits.h"
+#include "base/threads.h"
+#include "server/engine_client.h"
+#include "sync/lineage.h"
+
+namespace segue {
+namespace {
+
+// Engines that are asked at a time: dead ones cost seconds each.
+constexpr unsigned kAskedAtOnceMax = 64;
+
+Status ReadLineage(Store& store, LineageView& view) {
+  SEGUE_ASSIGN_OR_RETURN(const LineageRecord record, Lineage::ReadRecord(store, view.lineage));
+  SEGUE_ASSIGN_OR_RETURN(view.versions, Lineage::ListVersions(store, view.lineage));
+  view.origin_version = view.newest = record.origin_version;
+  view.digest = record.origin_digest.ToHex();
+  if (view.versions.empty()) return {};
+  view.newest = view.versions.back();
+  SEGUE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(store, record, view.newest));
+  view.digest = manifest.identity.target_digest.ToHex();
+  view.model_bytes = manifest.model_bytes;
+  view.changed_elements = manifest.identity.changed_elements;
+  for (const PayloadEntry& payload : manifest.payloads) view.payload_bytes += payload.size;
+  return {};
+}
+
+Status ReadStore(const FleetOptions& options, FleetView& view) {
+  SEGUE_ASSIGN_OR_RETURN(const auto store, OpenStore(options.store, /*create=*/false));
+  std::vector<std::string> names = options.lineages;
+  if (names.empty()) {
+    SEGUE_ASSIGN_OR_RETURN(names, Lineage::ListLineages(*store));
+  }
+  for (const std::string& name : names) {
+    LineageView lineage;
+    lineage.lineage = name;
+    lineage.error = ReadLineage(*store, lineage).message();
+    view.lineages.push_back(std::move(lineage));
+  }
+  return {};
+}
+
+void AddLag(const FleetView& view, EngineView& engine) {
+  for (const LineageView& lineage : view.lineages) {
+    if (!engine.reachable || lineage.lineage != engine.lineage || !lineage.error.empty()) continue;
+    const auto newer =
+        std::upper_bound(lineage.versions.begin(), lineage.versions.end(), engine.version);
+    engine.lag_known = true;
+    engine.lag = static_cast<std::uint64_t>(lineage.versions.end() - newer);
+  }
+}
+
+}  // namespace
+
+Result<FleetView> ReadFleet(const FleetOptions& options) {
+  if (options.engines.size() > limits::kFleetEnginesMax) {
+    return ResourceExhausted(std::to_string(options.engines.size()) + " engines, the limit is " +
+                             std::to_string(limits::kFleetEnginesMax));
+  }
+  for (const std::string& engine : options.engines) {
+    SEGUE_RETURN_IF_ERROR(CheckEngineUrl(engine));
+  }
+  FleetView view;
+  view.engines.resize(options.engines.size());
+  const auto asked =
+      static_cast<unsigned>(std::clamp<std::size_t>(options.engines.size(), 1, kAskedAtOnceMax));
+  SEGUE_RETURN_IF_ERROR(ParallelFor(view.engines.size(), asked, [&](std::size_t i, unsigned) {
+    view.engines[i] = AskEngine(options.engines[i], options.token);
+    return Status();
+  }));
+  if (!options.store.empty()) view.store_error = ReadStore(options, view).message();
+  for (EngineView& engine : view.engines) AddLag(view, engine);
+  return view;
+}
+
+}  // namespace segue
