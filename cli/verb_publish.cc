@@ -162,7 +162,8 @@ Verb AddPublish(CLI::App& program) {
       program.add_subcommand("publish", "Publish the delta of two checkpoints to a store");
   const auto options = std::make_shared<PublishOptions>();
   const auto watch = std::make_shared<WatchArguments>();
-  verb->add_option("--store", options->store, "Store: a directory, or dir:DIRECTORY")
+  verb->add_option("--store", options->store,
+                   "Store: a directory, http(s)://HOST/PREFIX or s3://BUCKET/PREFIX")
       ->required()
       ->type_name("URL");
   verb->add_option("--base", options->base, "Checkpoint of the base version")->type_name("DIR");

@@ -42,6 +42,7 @@ Verb AddRestore(CLI::App& program);
 Verb AddServe(CLI::App& program);
 Verb AddEngine(CLI::App& program);
 Verb AddTop(CLI::App& program);
+Verb AddStore(CLI::App& program);
 
 // Options that several verbs have, with one meaning, and what their values must be.
 CLI::Option* AddThreads(CLI::App& verb, unsigned& threads);

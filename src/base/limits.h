@@ -65,4 +65,50 @@ inline constexpr int kHttpReadSecondsMax = 10;
 inline constexpr unsigned kHttpConnectionsMax = 64;
 inline constexpr unsigned kHttpKeepAliveMax = 1000;
 
+// Stores over a network, as clients. A request that makes no progress ends: it may not connect for
+// longer than this, nor be slower than the rate for longer than the stall, nor last longer at all.
+inline constexpr int kStoreConnectSecondsMax = 10;
+inline constexpr int kStoreStallSecondsMax = 30;
+inline constexpr std::uint64_t kStoreRateMin = 1024;  // Bytes a second.
+inline constexpr int kStoreRequestSecondsMax = 3600;
+// Tries in a row that bring nothing, with waits that double from the first; and resumes in all.
+inline constexpr int kStoreTryCountMax = 5;
+inline constexpr int kStoreRetryWaitMs = 100;
+inline constexpr int kStoreRetryWaitMsMax = 10'000;  // Also where a server asks for a longer one.
+inline constexpr int kStoreResumeCountMax = 64;
+// Bytes read and dropped to reach a range, where a server ignores ranges.
+inline constexpr std::uint64_t kStoreSkipSizeMax = 64ull << 20;
+inline constexpr std::uint64_t kHttpHeaderSizeMax = 64ull << 10;
+// Of the body of a refusal this much is read, for its message.
+inline constexpr std::uint64_t kHttpErrorSizeMax = 16ull << 10;
+// One listing: its text, and the names in it.
+inline constexpr std::uint64_t kStoreListSizeMax = 32ull << 20;
+inline constexpr std::uint64_t kStoreEntryCountMax = 1'000'000;
+// An object on its way to the network is kept in memory up to this size, then in a file.
+inline constexpr std::uint64_t kSpoolMemoryMax = 1ull << 20;
+// Beyond any payload; a declared size above it is refused before a byte is read.
+inline constexpr std::uint64_t kStoreObjectSizeMax = 1ull << 46;
+
+// Stores over HTTP, as servers.
+inline constexpr unsigned kStoreConnectionsMax = 128;
+inline constexpr int kStoreKeepAliveSecondsMax = 5;
+// A client slower than kStoreRateMin on average is cut off after this time.
+inline constexpr int kStoreGraceSecondsMax = 30;
+
+// S3: objects up to kS3PartSize go in one request, larger ones in parts of that size, or larger
+// where 10,000 of them (the protocol's maximum) would not do.
+inline constexpr std::uint64_t kS3PartSize = 16ull << 20;
+inline constexpr std::uint64_t kS3PartCountMax = 10'000;
+// Answers in XML: a page of 1000 names of 1024 bytes, several times over.
+inline constexpr std::uint64_t kXmlSizeMax = 8ull << 20;
+inline constexpr unsigned kXmlDepthMax = 16;
+inline constexpr unsigned kXmlElementCountMax = 100'000;
+
+// Relays: how far a request may be passed on, how long a relay may take before the next source is
+// asked, and what one keeps unless told otherwise.
+inline constexpr unsigned kRelayHopsMax = 8;
+inline constexpr int kRelayWaitSecondsMax = 10;
+inline constexpr std::uint64_t kRelaySizeDefault = 16ull << 30;
+inline constexpr std::uint64_t kRelayCountDefault = 1024;
+
 }  // namespace segue::limits

@@ -4,10 +4,6 @@
 // is looked at.
 #include "segue/server.h"
 
-#include <httplib.h>
-#include <openssl/crypto.h>
-
-#include <charconv>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -16,41 +12,9 @@
 #include "base/limits.h"
 #include "server/endpoint_table.h"
 #include "server/endpoints.h"
+#include "server/http_listener.h"
 
 namespace segue {
-namespace {
-
-struct Address {
-  std::string host;
-  int port = 0;
-};
-
-Result<Address> ParseAddress(const std::string& text) {
-  const std::size_t colon = text.rfind(':');
-  Address address;
-  if (colon != std::string::npos && colon > 0) {
-    address.host = text.substr(0, colon);
-    const char* const begin = text.data() + colon + 1;
-    const char* const end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(begin, end, address.port);
-    if (error == std::errc() && stop == end && address.port >= 0 && address.port <= 65535) {
-      return address;
-    }
-  }
-  return InvalidArgument("cannot listen on '" + text + "': expected HOST:PORT, a port up to 65535");
-}
-
-bool IsLoopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
-}
-
-bool TokenMatches(const std::string& expected, const std::string& header) {
-  const std::string wanted = "Bearer " + expected;
-  return header.size() == wanted.size() &&
-         CRYPTO_memcmp(header.data(), wanted.data(), wanted.size()) == 0;
-}
-
-}  // namespace
 
 class Server::Impl {
  public:
@@ -60,17 +24,13 @@ class Server::Impl {
   ~Impl() { Stop(); }
 
   Status Listen() {
-    SEGUE_ASSIGN_OR_RETURN(const Address address, ParseAddress(options_.listen));
-    if (!IsLoopback(address.host) && options_.token.empty()) {
+    SEGUE_ASSIGN_OR_RETURN(const ListenAddress address, ListenAddress::Parse(options_.listen));
+    if (!address.IsLoopback() && options_.token.empty()) {
       return InvalidArgument("listening on '" + address.host +
                              "', which others can reach, needs a token");
     }
     Configure();
-    port_ = address.port == 0 ? http_.bind_to_any_port(address.host.c_str())
-            : http_.bind_to_port(address.host.c_str(), address.port) ? address.port
-                                                                     : -1;
-    if (port_ < 0) return Unavailable("cannot listen on '" + options_.listen + "'");
-    http_thread_ = std::jthread([this] { http_.listen_after_bind(); });
+    SEGUE_RETURN_IF_ERROR(listener_.Start(address));
     receiver_thread_ = std::jthread([this] { TakeOver(); });
     return {};
   }
@@ -82,20 +42,12 @@ class Server::Impl {
   }
 
   void Stop() {
-    if (http_thread_.joinable()) {
-      // Before it runs it cannot be stopped.
-      while (!http_.is_running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      http_.stop();
-      http_thread_.join();
-    }
+    listener_.Stop();
     if (receiver_thread_.joinable()) receiver_thread_.join();
     receiver_.reset();
   }
 
-  std::string url() const {
-    const std::string& listen = options_.listen;
-    return "http://" + listen.substr(0, listen.rfind(':') + 1) + std::to_string(port_);
-  }
+  std::string url() const { return listener_.url(); }
   ReceiverStatus status() const { return receiver_ ? receiver_->status() : ReceiverStatus(); }
 
  private:
@@ -105,17 +57,15 @@ class Server::Impl {
   }
 
   void Configure() {
-    http_.set_payload_max_length(limits::kHttpBodySizeMax);
-    http_.set_read_timeout(limits::kHttpReadSecondsMax);
-    http_.set_write_timeout(limits::kHttpReadSecondsMax);
-    http_.set_keep_alive_max_count(limits::kHttpKeepAliveMax);
-    http_.new_task_queue = [] { return new httplib::ThreadPool(limits::kHttpConnectionsMax); };
+    listener_.SetLimits(limits::kHttpConnectionsMax, CPPHTTPLIB_KEEPALIVE_TIMEOUT_SECOND);
+    httplib::Server& http = listener_.http();
+    http.set_payload_max_length(limits::kHttpBodySizeMax);
     const auto answer = [this](const httplib::Request& request, httplib::Response& response) {
       const HttpAnswer made = endpoints_.Handle(request.method, request.path, request.body);
       response.status = made.status;
       response.set_content(made.body, made.content_type.c_str());
     };
-    http_.set_pre_routing_handler(
+    http.set_pre_routing_handler(
         [this, answer](const httplib::Request& request, httplib::Response& response) {
           using Outcome = httplib::Server::HandlerResponse;
           if (!options_.token.empty() &&
@@ -130,9 +80,9 @@ class Server::Impl {
           answer(request, response);
           return Outcome::Handled;
         });
-    http_.Get(".*", answer);
-    http_.Post(".*", answer);
-    http_.set_error_handler([](const httplib::Request&, httplib::Response& response) {
+    http.Get(".*", answer);
+    http.Post(".*", answer);
+    http.set_error_handler([](const httplib::Request&, httplib::Response& response) {
       if (!response.body.empty()) return;
       Refuse(response.status,
              response.status == 413 ? "the body is larger than 1 MiB"
@@ -167,14 +117,12 @@ class Server::Impl {
 
   const ServeOptions options_;
   Endpoints endpoints_;
-  httplib::Server http_;
-  int port_ = -1;
+  HttpListener listener_;
   std::unique_ptr<Receiver> receiver_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool settled_ = false;
   Status outcome_;
-  std::jthread http_thread_;
   std::jthread receiver_thread_;
 };
 

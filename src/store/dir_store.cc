@@ -76,11 +76,11 @@ Result<ByteVector> DirStore::Get(const std::string& name, std::uint64_t size_max
   ByteVector bytes;
   SEGUE_RETURN_IF_ERROR(Patiently(name, [&]() -> Status {
     SEGUE_ASSIGN_OR_RETURN(const Object object, OpenObject(name));
-    if (object.size > size_max) {
-      return ResourceExhausted(Describe(name) + " has " + std::to_string(object.size) +
+    if (object.facts.size > size_max) {
+      return ResourceExhausted(Describe(name) + " has " + std::to_string(object.facts.size) +
                                " bytes, the limit is " + std::to_string(size_max));
     }
-    SEGUE_ASSIGN_OR_RETURN(bytes, Read(object, name, 0, object.size));
+    SEGUE_ASSIGN_OR_RETURN(bytes, Read(object, name, 0, object.facts.size));
     return {};
   }));
   return bytes;
@@ -91,8 +91,8 @@ Result<ByteVector> DirStore::GetRange(const std::string& name, std::uint64_t off
   ByteVector bytes;
   SEGUE_RETURN_IF_ERROR(Patiently(name, [&]() -> Status {
     SEGUE_ASSIGN_OR_RETURN(const Object object, OpenObject(name));
-    if (offset > object.size || size > object.size - offset) {
-      return Corruption(Describe(name) + " has " + std::to_string(object.size) + " bytes; " +
+    if (offset > object.facts.size || size > object.facts.size - offset) {
+      return Corruption(Describe(name) + " has " + std::to_string(object.facts.size) + " bytes; " +
                         std::to_string(size) + " bytes from offset " + std::to_string(offset) +
                         " were expected");
     }
@@ -106,7 +106,7 @@ Result<std::uint64_t> DirStore::Size(const std::string& name) {
   std::uint64_t size = 0;
   SEGUE_RETURN_IF_ERROR(Patiently(name, [&]() -> Status {
     SEGUE_ASSIGN_OR_RETURN(const Object object, OpenObject(name));
-    size = object.size;
+    size = object.facts.size;
     return {};
   }));
   return size;
@@ -141,33 +141,68 @@ Result<DirStore::Object> DirStore::OpenObject(const std::string& name) {
     return ErrorStatus(error, action, path)
         .WithContext(Describe(name) + " should be a readable file");
   };
-  Object object{.file = OpenFile(files_, files_.OpenForRead(path))};
+  Object object{.file = OpenFile(files_, files_.OpenForRead(path)), .facts = {}};
   if (object.file.get() < 0) return fail(object.file.get(), "open");
-  FileFacts facts;
-  const int error = files_.Examine(object.file.get(), facts);
+  const int error = files_.Examine(object.file.get(), object.facts);
   if (error < 0) return fail(error, "examine");
-  if (facts.kind != FileKind::kFile) {
+  if (object.facts.kind != FileKind::kFile) {
     return InvalidArgument(Describe(name) + " should be a file, '" + path +
                            "' is a folder or a device");
   }
-  object.size = facts.size;
   return object;
 }
 
 Result<ByteVector> DirStore::Read(const Object& object, const std::string& name,
                                   std::uint64_t offset, std::uint64_t size) {
   ByteVector bytes(size);
-  for (std::uint64_t done = 0; done < size;) {
-    const std::int64_t got =
-        files_.ReadAt(object.file.get(), offset + done, MutableByteSpan(bytes).subspan(done));
+  SEGUE_RETURN_IF_ERROR(ReadInto(object, name, offset, bytes));
+  return bytes;
+}
+
+Status DirStore::ReadInto(const Object& object, const std::string& name, std::uint64_t offset,
+                          MutableByteSpan target) {
+  for (std::uint64_t done = 0; done < target.size();) {
+    const std::int64_t got = files_.ReadAt(object.file.get(), offset + done, target.subspan(done));
     if (got < 0) return ErrorStatus(static_cast<int>(got), "read", Path(name));
     if (got == 0) {
       return Corruption(Describe(name) + " ends at " + std::to_string(offset + done) +
-                        " bytes; it had " + std::to_string(object.size) + " when it was opened");
+                        " bytes; it had " + std::to_string(object.facts.size) +
+                        " when it was opened");
     }
     done += static_cast<std::uint64_t>(got);
   }
-  return bytes;
+  return {};
+}
+
+class DirStore::Reader : public ObjectReader {
+ public:
+  Reader(DirStore& store, std::string name, Object object)
+      : store_(store), name_(std::move(name)), object_(std::move(object)) {
+    const FileFacts& facts = object_.facts;
+    tag_ = std::to_string(facts.size) + "-" + std::to_string(facts.modified_ns) + "-" +
+           std::to_string(facts.number);
+  }
+  std::uint64_t size() const override { return object_.facts.size; }
+  const std::string& tag() const override { return tag_; }
+  Status Read(std::uint64_t offset, MutableByteSpan target) override {
+    return store_.ReadInto(object_, name_, offset, target);
+  }
+
+ private:
+  DirStore& store_;
+  const std::string name_;
+  Object object_;
+  std::string tag_;
+};
+
+Result<std::unique_ptr<ObjectReader>> DirStore::OpenReader(const std::string& name) {
+  std::unique_ptr<ObjectReader> reader;
+  SEGUE_RETURN_IF_ERROR(Patiently(name, [&]() -> Status {
+    SEGUE_ASSIGN_OR_RETURN(Object object, OpenObject(name));
+    reader = std::make_unique<Reader>(*this, name, std::move(object));
+    return {};
+  }));
+  return reader;
 }
 
 // Lists every folder from the root to the object's: a fresh folder's name may be hidden as well.

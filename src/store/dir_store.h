@@ -33,6 +33,18 @@ namespace segue {
 inline constexpr int kMissingRetryCountMax = 6;
 inline constexpr std::chrono::milliseconds kMissingWaitFirst{20};
 
+// An object that is open for reading: the same bytes to the end, even if it is deleted meanwhile.
+// One thread at a time; must not outlive its store.
+class ObjectReader {
+ public:
+  virtual ~ObjectReader() = default;
+  virtual std::uint64_t size() const = 0;
+  // Differs between two objects that had the same name one after the other.
+  virtual const std::string& tag() const = 0;
+  // `target.size()` bytes from `offset`, within the object.
+  virtual Status Read(std::uint64_t offset, MutableByteSpan target) = 0;
+};
+
 class DirStore : public Store {
  public:
   struct Options {
@@ -45,6 +57,9 @@ class DirStore : public Store {
   // there is no root. `files` must outlive the store and its writers.
   static Result<std::unique_ptr<DirStore>> Open(Options options,
                                                 FileSystem& files = PosixFileSystem::Instance());
+
+  // For those who pass objects on in pieces.
+  Result<std::unique_ptr<ObjectReader>> OpenReader(const std::string& name);
 
   Result<std::unique_ptr<StoreWriter>> StartWrite() override;
   Result<ByteVector> Get(const std::string& name, std::uint64_t size_max) override;
@@ -66,8 +81,9 @@ class DirStore : public Store {
  private:
   struct Object {
     OpenFile file;
-    std::uint64_t size = 0;
+    FileFacts facts;
   };
+  class Reader;
 
   DirStore(FileSystem& files, DirWriter::Place place);
 
@@ -75,6 +91,8 @@ class DirStore : public Store {
   Result<Object> OpenObject(const std::string& name);
   Result<ByteVector> Read(const Object& object, const std::string& name, std::uint64_t offset,
                           std::uint64_t size);
+  Status ReadInto(const Object& object, const std::string& name, std::uint64_t offset,
+                  MutableByteSpan target);
   Status ListFoldersOf(const std::string& name);
   Result<std::vector<std::string>> ListKind(const std::string& prefix, FileKind kind);
   Result<bool> IsStale(const std::string& temporary, std::int64_t now_ns, std::chrono::seconds age);

@@ -82,7 +82,8 @@ int PosixFileSystem::Examine(int descriptor, FileFacts& facts) {
   facts = {.kind = KindOfMode(info.st_mode),
            .size = static_cast<std::uint64_t>(info.st_size),
            .link_count = static_cast<std::uint64_t>(info.st_nlink),
-           .modified_ns = info.st_mtim.tv_sec * std::int64_t{1'000'000'000} + info.st_mtim.tv_nsec};
+           .modified_ns = info.st_mtim.tv_sec * std::int64_t{1'000'000'000} + info.st_mtim.tv_nsec,
+           .number = static_cast<std::uint64_t>(info.st_ino)};
   return 0;
 }
 

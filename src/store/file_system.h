@@ -34,6 +34,8 @@ struct FileFacts {
   std::uint64_t link_count = 0;
   // By the clock of the machine that holds the file, which need not be ours.
   std::int64_t modified_ns = 0;
+  // Of the file among those of its file system; used anew once the file is gone.
+  std::uint64_t number = 0;
 };
 
 struct FolderEntry {

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 
 #include "store/archive.h"
 #include "store/dir_store.h"
+#include "store/http_store.h"
 
 namespace segue {
 namespace {
@@ -57,6 +59,14 @@ std::string_view SchemeOf(std::string_view url) {
   return plain ? scheme : std::string_view{};
 }
 
+Result<std::unique_ptr<Store>> OpenHttpStore(const std::string& url) {
+  HttpStore::Options options;
+  options.url = url;
+  if (const char* const token = std::getenv("SEGUE_STORE_TOKEN")) options.token = token;
+  SEGUE_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, HttpStore::Open(options));
+  return store;
+}
+
 }  // namespace
 
 Status CheckObjectName(std::string_view name) {
@@ -90,9 +100,10 @@ Result<std::unique_ptr<Store>> OpenStore(const std::string& url, bool create) {
                            ArchiveStore::Open(url, url.substr(scheme.size() + 1)));
     return archive;
   }
+  if (scheme == "http" || scheme == "https") return OpenHttpStore(url);
   if (!scheme.empty() && scheme != "dir") {
     return Unsupported("store " + Quoted(url) + " has the scheme '" + std::string(scheme) +
-                       "'; expected dir:PATH, a plain path or file:PATH");
+                       "'; expected dir:PATH, a plain path, file:PATH or http(s)://HOST/PREFIX");
   }
   const std::string path = scheme.empty() ? url : url.substr(scheme.size() + 1);
   if (path.empty() || path.find('\0') != std::string::npos) {
