@@ -91,7 +91,8 @@ std::string AfterStop(const ApplyOptions& options) {
 Verb AddApply(CLI::App& program) {
   CLI::App* const verb = program.add_subcommand("apply", "Bring a checkpoint to a version");
   const auto options = std::make_shared<ApplyOptions>();
-  verb->add_option("--store", options->store, "Store: a directory, http(s)://HOST/PREFIX or s3://BUCKET/PREFIX")
+  verb->add_option("--store", options->store,
+                   "Store: a directory, http(s)://HOST/PREFIX or s3://BUCKET/PREFIX")
       ->required()
       ->type_name("URL");
   verb->add_option("--checkpoint", options->checkpoint, "Checkpoint to start from")

@@ -65,7 +65,8 @@ Verb AddCheckpoint(CLI::App& program) {
   CLI::App* const verb = program.add_subcommand(
       "checkpoint", "Write a version as one file: what changed since the lineage's origin");
   const auto options = std::make_shared<CheckpointFileOptions>();
-  verb->add_option("--store", options->store, "Store: a directory, http(s)://HOST/PREFIX or s3://BUCKET/PREFIX")
+  verb->add_option("--store", options->store,
+                   "Store: a directory, http(s)://HOST/PREFIX or s3://BUCKET/PREFIX")
       ->required()
       ->type_name("URL");
   verb->add_option("--output", options->output, "File to write")->required()->type_name("FILE");

@@ -74,7 +74,8 @@ Verb AddServe(CLI::App& program) {
       program.add_subcommand("serve", "Hold an engine's live weights and keep them in step");
   const auto arguments = std::make_shared<ServeArguments>();
   ReceiverOptions& receiver = arguments->options.receiver;
-  verb->add_option("--store", receiver.store, "Store: a directory, http(s)://HOST/PREFIX or s3://BUCKET/PREFIX")
+  verb->add_option("--store", receiver.store,
+                   "Store: a directory, http(s)://HOST/PREFIX or s3://BUCKET/PREFIX")
       ->required()
       ->type_name("URL");
   verb->add_option("--checkpoint", receiver.checkpoint,

@@ -130,7 +130,8 @@ void ObjectService::Attach(httplib::Server& http) {
     }
     const auto size = ParseNumber(request.get_header_value("Content-Length"));
     const bool plain = !request.has_header("Content-Encoding");
-    if (plain && size && *size <= kDrainSizeMax) content([](const char*, std::size_t) { return true; });
+    if (plain && size && *size <= kDrainSizeMax)
+      content([](const char*, std::size_t) { return true; });
   });
   http.set_error_handler([this](const httplib::Request&, httplib::Response& response) {
     ++refused_;

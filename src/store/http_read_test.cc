@@ -9,6 +9,7 @@
 
 #include <charconv>
 
+#include "store/http_client.h"
 #include "store/testing.h"
 
 namespace segue {

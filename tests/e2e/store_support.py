@@ -50,7 +50,8 @@ def token_set(token=TOKEN):
 def whole_story(segue, store, tmp_path, name):
     """Publish, apply, verify, serve, checkpoint and prune on one store, whatever its transport."""
     for version in range(1, 4):
-        report = segue("publish", "--store", store, "--base", version_directory("bf16", version - 1),
+        report = segue("publish", "--store", store,
+                       "--base", version_directory("bf16", version - 1),
                        "--target", version_directory("bf16", version))
         assert report["committed"] and report["target_version"] == version
     again = segue("publish", "--store", store, "--base", version_directory("bf16", 2),
@@ -74,9 +75,10 @@ def whole_story(segue, store, tmp_path, name):
         assert report["pruned"] == [1, 2]
         wait_for_version(receiver, 4)
         assert receiver.segment.tensors() == read_checkpoint(version_directory("bf16", 4))
-    message = segue.fails("not_found", "apply", "--store", store, "--checkpoint", copy, "--to", 2,
-                          "--output", tmp_path / "gone")
-    assert "version 2" in message
+    # Versions 1 and 2 are gone, and with them the way on from version 1.
+    message = segue.fails("version_mismatch", "apply", "--store", store, "--output",
+                          tmp_path / "gone", "--checkpoint", version_directory("bf16", 1))
+    assert "version" in message
 
 
 def wait_for_version(receiver, version, seconds=30):
