@@ -252,7 +252,7 @@ Status ObjectService::GetObject(const std::string& name, const httplib::Request&
 // What can be said of a put before its body. The refusal is in `response`.
 Status ObjectService::CheckPut(const httplib::Request& request, httplib::Response& response) {
   const auto refuse = [&](int code, std::string message) {
-    const Status status = InvalidArgument(std::move(message));
+    Status status = InvalidArgument(std::move(message));
     Refuse(code, status, response);
     return status;
   };

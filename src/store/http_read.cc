@@ -84,7 +84,7 @@ class Reading {
     if (complete_) return {};
     if (!reply.refusal.ok()) return reply.refusal;
     if (reply.head.code == 416) return OnBeyondEnd(reply.head);
-    const Status status = StatusOfReply(reply, "read");
+    Status status = StatusOfReply(reply, "read");
     if (!status.ok()) {
       final_ = !IsTransient(reply);
       return status;

@@ -43,7 +43,7 @@ Status Spool::MoveToFile() {
   descriptor_ = ::mkostemp(path.data(), O_CLOEXEC);
   if (descriptor_ < 0) return ErrnoStatus("create a temporary file in", folder);
   if (::unlink(path.c_str()) != 0) return ErrnoStatus("remove", path);
-  const Status written = WriteFile(memory_);
+  Status written = WriteFile(memory_);
   memory_ = ByteVector();
   return written;
 }
