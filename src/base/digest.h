@@ -65,6 +65,39 @@ inline std::uint64_t DigestBlockKey(unsigned lane, std::uint64_t tensor, std::ui
   return Mix64(Mix64(tensor << 1 | lane) + block) | 1u;
 }
 
+// Digests of single elements of one tensor, all its other bytes counting as zero. Quick for
+// elements in ascending order: the keys of the last block are kept.
+class ElementDigester {
+ public:
+  explicit ElementDigester(std::uint64_t tensor) : tensor_(tensor) {}
+
+  // The element's `width` bytes are `value`, little-endian; its first byte is at `offset` of the
+  // tensor, a multiple of `width`.
+  Digest operator()(std::uint64_t offset, std::uint64_t value, unsigned width) {
+    MoveTo(offset / kDigestBlockSize);
+    const std::size_t word = offset % kDigestBlockSize / 4;
+    Digest digest;
+    Add(value << (8 * (offset & 3)) & 0xffffffffu, word, digest);
+    if (width == 8) Add(value >> 32, word + 1, digest);
+    return digest;
+  }
+
+ private:
+  void MoveTo(std::uint64_t block) {
+    if (block == block_) return;
+    block_ = block;
+    for (unsigned lane = 0; lane < 2; ++lane) key_[lane] = DigestBlockKey(lane, tensor_, block);
+  }
+  void Add(std::uint64_t word, std::size_t index, Digest& digest) const {
+    digest.lane[0] += word * kDigestWordKeys[0][index] * key_[0];
+    digest.lane[1] += word * kDigestWordKeys[1][index] * key_[1];
+  }
+
+  std::uint64_t tensor_;
+  std::uint64_t block_ = ~std::uint64_t{0};
+  std::uint64_t key_[2] = {};
+};
+
 // Digest of `bytes`, which begin at byte `offset` (a multiple of kDigestBlockSize) of the tensor.
 Digest DigestBytes(std::uint64_t tensor, std::uint64_t offset, ByteSpan bytes);
 

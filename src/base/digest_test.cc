@@ -141,5 +141,24 @@ TEST(DigestDeathTest, OffsetsInsideABlockAreABug) {
   EXPECT_DEATH(DigestBytes(0, 4, ByteVector(8)), "check failed");
 }
 
+// Elements one by one, in an order that leaves blocks and comes back, add up to the whole.
+TEST(Digest, OfElementsAddsUp) {
+  ByteVector bytes(3 * kDigestBlockSize + 512);
+  Random random(11);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.Next() >> 56);
+  for (const unsigned width : {1u, 2u, 4u, 8u}) {
+    ElementDigester element(5);
+    Digest sum;
+    const std::size_t count = bytes.size() / width;
+    for (std::size_t k = 0; k < count; ++k) {
+      const std::size_t offset = k % 2 * (count / 2 * width) + k / 2 * width;
+      std::uint64_t value = 0;
+      std::memcpy(&value, bytes.data() + offset, width);
+      sum += element(offset, value, width);
+    }
+    EXPECT_EQ(sum, DigestBytes(5, 0, bytes)) << width;
+  }
+}
+
 }  // namespace
 }  // namespace segue

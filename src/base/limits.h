@@ -4,6 +4,7 @@
 // with these before anything is allocated; docs/format.md repeats those that bind other writers.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace segue::limits {
@@ -21,6 +22,8 @@ inline constexpr std::uint64_t kTensorCountMax = 4'000'000;
 inline constexpr std::uint64_t kTensorNameSizeMax = 4096;
 inline constexpr std::uint64_t kTensorRankMax = 32;
 inline constexpr std::uint64_t kTensorSizeMax = 1ull << 46;
+// Axes of a view: a tensor's rank and as many cuts of its dimensions are far below it.
+inline constexpr std::size_t kViewAxisCountMax = 16;
 inline constexpr std::uint64_t kShardCountMax = 100'000;
 inline constexpr std::uint64_t kShardNameSizeMax = 255;
 // Tensors of one shard that a publisher of buffers lays out: headers stay within their limit.

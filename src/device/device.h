@@ -22,6 +22,15 @@ namespace segue {
 // How a chunk's data is coded on the device; the numbers of docs/format.md, section 6.
 enum class DeviceEncoding : std::uint8_t { kSparse = 1, kPlanes, kSnappy, kLz4, kZstd, kRaw };
 
+class ViewMap;
+
+// What the part of a chunk that a view holds adds to the chunk's sums.
+struct PartSums {
+  Digest before;              // Of the part's base bytes; zero where `touched` proves them.
+  Digest difference;          // Digest at the target minus digest at the base.
+  std::uint64_t touched = 0;  // As in ChunkWork, of the part's changed elements.
+};
+
 // One changed chunk: staged data and live bytes.
 struct ChunkWork {
   DeviceEncoding encoding = DeviceEncoding::kSparse;
@@ -34,6 +43,12 @@ struct ChunkWork {
   std::uint64_t touched = 0;  // 0: not recorded.
   Digest before;
   Digest after;
+  // Where the chunk does not lie at `live` as it is: which of its elements lie where in the buffer
+  // at `live`. A part's sums say nothing alone. Preflight writes them to `part`, for the caller to
+  // add up with those of the other parts; Apply proves that the same difference comes out again.
+  const ViewMap* view = nullptr;
+  std::uint64_t first_element = 0;  // Of the chunk, in its tensor.
+  PartSums* part = nullptr;
 };
 
 enum class ChunkVerdict {
@@ -54,6 +69,8 @@ class Device {
   // Allocates what Preflight and Apply need for chunks of up to `chunk_size_max` bytes, so that
   // they allocate nothing themselves.
   virtual void Reserve(std::uint64_t chunk_size_max) = 0;
+  // The same for chunks with views, besides.
+  virtual void ReserveForViews(std::uint64_t chunk_size_max) = 0;
   // Proves that every chunk's live bytes are its base and that applying yields its target; writes
   // nothing. The first fault found, or nothing.
   virtual std::optional<ChunkFault> Preflight(std::span<const ChunkWork> batch) = 0;

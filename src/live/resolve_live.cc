@@ -21,22 +21,6 @@ std::uint64_t ElementAt(const std::byte* bytes, unsigned width) {
   return value;
 }
 
-// Digest of one element alone, all other bytes zero. `offset`: its first byte in the tensor.
-Digest DigestElement(std::uint64_t tensor, std::uint64_t offset, std::uint64_t value,
-                     unsigned width) {
-  Digest digest;
-  const std::uint64_t block = offset / kDigestBlockSize;
-  for (unsigned part = 0; part < width; part += 4) {
-    const std::uint64_t place = (offset + part) % kDigestBlockSize;
-    const std::uint64_t word = (value >> (8 * part) & 0xffffffffu) << (8 * (place & 3));
-    for (unsigned lane = 0; lane < 2; ++lane) {
-      digest.lane[lane] +=
-          word * kDigestWordKeys[lane][place / 4] * DigestBlockKey(lane, tensor, block);
-    }
-  }
-  return digest;
-}
-
 // One thread's buffers.
 class ChunkResolver {
  public:
@@ -71,6 +55,7 @@ class ChunkResolver {
   std::optional<std::uint64_t> FindSplit(const ChunkWork& work, const Digest& digest) const {
     const Digest applied = digest - work.before;
     const std::uint64_t start = work.key.first_block * kDigestBlockSize;
+    ElementDigester element(work.key.tensor);
     Digest sum;
     if (applied == sum) return 0;
     const std::byte* const mask = reader_.mask().data();
@@ -78,8 +63,8 @@ class ChunkResolver {
       const std::uint64_t change = ElementAt(mask + offset, work.width);
       if (change == 0) continue;
       const std::uint64_t value = ElementAt(work.live + offset, work.width);
-      sum += DigestElement(work.key.tensor, start + offset, value, work.width);
-      sum -= DigestElement(work.key.tensor, start + offset, value ^ change, work.width);
+      sum += element(start + offset, value, work.width);
+      sum -= element(start + offset, value ^ change, work.width);
       if (sum == applied) return offset + work.width;
     }
     return std::nullopt;

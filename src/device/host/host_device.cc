@@ -11,6 +11,7 @@
 #include "base/worker_pool.h"
 #include "codec/block_codec.h"
 #include "device/device.h"
+#include "device/host/mapped_chunk.h"
 
 namespace segue {
 
@@ -55,6 +56,10 @@ class HostDevice final : public Device {
     for (Lane& lane : lanes_) lane.mask.resize(std::max(lane.mask.size(), chunk_size_max));
   }
 
+  void ReserveForViews(std::uint64_t chunk_size_max) override {
+    for (Lane& lane : lanes_) lane.mapped.Reserve(chunk_size_max);
+  }
+
   std::optional<ChunkFault> Preflight(std::span<const ChunkWork> batch) override {
     return Run(batch, [](const ChunkWork& work, Lane& lane) { return PreflightChunk(work, lane); });
   }
@@ -68,6 +73,7 @@ class HostDevice final : public Device {
   struct Lane {
     std::vector<std::byte> mask;
     MaskDecoder decoder;
+    MappedChunk mapped;
   };
   using Fault = std::optional<ChunkFault>;
 
@@ -112,6 +118,10 @@ class HostDevice final : public Device {
   }
 
   static Fault PreflightChunk(const ChunkWork& work, Lane& lane) {
+    if (work.view != nullptr) {
+      Status status = lane.mapped.Preflight(work, lane.decoder);
+      return status.ok() ? Fault() : Payload(std::move(status));
+    }
     if (work.encoding == DeviceEncoding::kSparse) return PreflightSparse(work);
     const host::Kernels& kernels = host::ActiveKernels();
     if (work.encoding == DeviceEncoding::kRaw) {
@@ -127,6 +137,10 @@ class HostDevice final : public Device {
   }
 
   static Fault ApplyChunk(const ChunkWork& work, Lane& lane) {
+    if (work.view != nullptr) {
+      Status status = lane.mapped.Apply(work, lane.decoder);
+      return status.ok() ? Fault() : Payload(std::move(status));
+    }
     const host::Kernels& kernels = host::ActiveKernels();
     Digest after;
     if (work.encoding == DeviceEncoding::kSparse) {
