@@ -11,11 +11,13 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "segue/status.h"
+#include "segue/view.h"
 
 namespace segue {
 
@@ -32,17 +34,38 @@ struct ReceiverOptions {
   bool rebuild = false;          // Start from the checkpoint whatever the segment holds.
 };
 
-// Weights that this process holds itself, as the checkpoint lays them out.
+// A tensor of the checkpoint, or a part of one, in this process's memory. The same name may come
+// several times, for several parts; two tensors may be the same bytes (tied weights).
 struct BoundTensor {
-  std::string name;
-  std::string dtype;  // As in safetensors, e.g. "BF16".
+  std::string name;  // Name, dtype (as in safetensors, e.g. "BF16") and shape of the checkpoint's.
+  std::string dtype;
   std::vector<std::uint64_t> shape;
-  std::byte* data = nullptr;  // Stays where it is while the receiver lives.
-  std::uint64_t size = 0;     // Bytes; must be those of dtype and shape.
+  std::byte* data = nullptr;      // Buffer; stays where it is while the receiver lives.
+  std::uint64_t size = 0;         // Bytes of the buffer; without a view, those of dtype and shape.
+  std::optional<View> view = {};  // How the elements lie in it; none: as in the checkpoint.
+  // The same part at several places, here or at other ranks: which copy this is, of how many. All
+  // are updated, number 0 counts in the proof and the others are held against it.
+  std::uint32_t copy = 0;
+  std::uint32_t copy_count = 1;
 };
+
+// Adds `sums` up over all ranks of an engine, modulo 2^64, and gives each rank the result in place;
+// all ranks call it the same number of times with the same number of words. A failure, on every
+// rank that is still there, when one does not come.
+using SumOverRanks = std::function<Status(std::span<std::uint64_t> sums)>;
+
+// For ranks that are threads of this process: what each of them passes as its `sum_over_ranks`.
+std::vector<SumOverRanks> MakeLocalRanks(unsigned count, std::chrono::milliseconds deadline);
 
 struct BoundModel {
   std::vector<BoundTensor> tensors;
+  // For an engine of several ranks, each with a receiver of its own that holds a part of the model.
+  // Every rank makes the same calls in the same order; all prepare, apply and resume, or none does.
+  SumOverRanks sum_over_ranks = {};
+  // Changes whenever a buffer was freed, moved or replaced; asked before the weights are read and
+  // before they are written, a few times an update. Another answer than at the start: nothing is
+  // touched any more, and the receiver is not ready.
+  std::function<std::uint64_t()> generation = {};
   // Returns once nobody reads the weights until `open_gate`; on failure readers go on. Called from
   // the thread that applies.
   std::function<Status(std::chrono::milliseconds deadline)> close_gate;
@@ -123,7 +146,9 @@ class Receiver {
   static Result<std::unique_ptr<Receiver>> Open(const ReceiverOptions& options);
   // The same for weights of this process, which are some version of the lineage already (or of one
   // to come); `options.name` and `options.rebuild` are not looked at, and `options.checkpoint` only
-  // by Rebuild(). InvalidArgument for tensors that overlap or have another size than their shape.
+  // by Rebuild(). InvalidArgument for tensors that overlap, do not fit their view, are not in the
+  // plan, or are missing (with several ranks: at all of them). VersionMismatch for weights that are
+  // no version under their views.
   static Result<std::unique_ptr<Receiver>> Open(const ReceiverOptions& options, BoundModel model);
   ~Receiver();
   Receiver(const Receiver&) = delete;
@@ -147,8 +172,9 @@ class Receiver {
   Result<UpdateReport> Update(const PrepareRequest& request);
   // Reads the checkpoint again and goes to `target_version` (by default the newest).
   Status Rebuild(std::optional<std::uint64_t> target_version);
-  // From now on looks for newer versions at this interval and takes them.
-  void Follow(std::chrono::milliseconds interval);
+  // From now on looks for newer versions at this interval and takes them. InvalidArgument for one
+  // of several ranks: they are told which version to take, together.
+  Status Follow(std::chrono::milliseconds interval);
 
   ReceiverStatus status() const;
   // Versions that the store offers now, ascending.

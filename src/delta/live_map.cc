@@ -114,35 +114,42 @@ MutableModelView LiveMap::whole_view() const {
   return MutableModelView(std::move(tensors));
 }
 
+std::uint64_t ChunkScanner::Add(std::uint64_t chunk) {
+  const ChunkPlace place = plan_.Chunk(chunk);
+  std::uint64_t size = 0;
+  for (const LiveMap::Part& part : live_.PartsOf(place.tensor)) size += AddPart(part, place);
+  return size;
+}
+
+std::uint64_t ChunkScanner::AddPart(const LiveMap::Part& part, const ChunkPlace& place) {
+  const std::byte* bytes = part.Contiguous(place);
+  std::uint64_t size = place.size;
+  if (bytes == nullptr) {
+    size = part.SizeIn(place);
+    if (size == 0) return 0;
+    buffer_.resize(plan_.chunk_size());
+    GatherPart(*part.map, part.data, FirstElement(place), place.size, buffer_.data());
+    bytes = buffer_.data();
+  }
+  const host::ChunkKey key = {place.tensor, place.offset / kDigestBlockSize};
+  const Digest digest = host::ActiveKernels().digest(key, bytes, place.size);
+  digest_.all += digest;
+  digest_.sums.Add(part.copy, part.copy_count, {digest, {}, size});
+  return size;
+}
+
 LiveDigest DigestLive(const Plan& plan, const LiveMap& live, unsigned threads) {
-  const unsigned lanes = ThreadCount(threads);
-  std::vector<LiveDigest> found(lanes);
-  std::vector<ByteVector> buffers(lanes);
-  const auto add = [&](const LiveMap::Part& part, const ChunkPlace& place, unsigned lane) {
-    const std::byte* bytes = part.Contiguous(place);
-    std::uint64_t size = place.size;
-    if (bytes == nullptr) {
-      size = part.SizeIn(place);
-      if (size == 0) return;
-      buffers[lane].resize(plan.chunk_size());
-      GatherPart(*part.map, part.data, FirstElement(place), place.size, buffers[lane].data());
-      bytes = buffers[lane].data();
-    }
-    const host::ChunkKey key = {place.tensor, place.offset / kDigestBlockSize};
-    const Digest digest = host::ActiveKernels().digest(key, bytes, place.size);
-    found[lane].all += digest;
-    found[lane].sums.Add(part.copy, part.copy_count, {digest, {}, size});
-  };
-  const Status status = ParallelFor(plan.chunk_count(), lanes, [&](std::size_t i, unsigned lane) {
-    const ChunkPlace place = plan.Chunk(i);
-    for (const LiveMap::Part& part : live.PartsOf(place.tensor)) add(part, place, lane);
-    return Status();
-  });
+  std::vector<ChunkScanner> scanners(ThreadCount(threads), ChunkScanner(plan, live));
+  const Status status =
+      ParallelFor(plan.chunk_count(), threads, [&](std::size_t i, unsigned thread) {
+        scanners[thread].Add(i);
+        return Status();
+      });
   SEGUE_CHECK(status.ok());
   LiveDigest sum;
-  for (const LiveDigest& lane : found) {
-    sum.all += lane.all;
-    sum.sums += lane.sums;
+  for (const ChunkScanner& scanner : scanners) {
+    sum.all += scanner.digest().all;
+    sum.sums += scanner.digest().sums;
   }
   return sum;
 }

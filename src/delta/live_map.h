@@ -78,6 +78,24 @@ struct LiveDigest {
   RankSums sums;  // first: digest, number: bytes.
 };
 
+// Digests chunk by chunk, for one thread.
+class ChunkScanner {
+ public:
+  // Both must outlive the scanner.
+  ChunkScanner(const Plan& plan, const LiveMap& live) : plan_(plan), live_(live) {}
+  // The bytes that were read.
+  std::uint64_t Add(std::uint64_t chunk);
+  const LiveDigest& digest() const { return digest_; }
+
+ private:
+  std::uint64_t AddPart(const LiveMap::Part& part, const ChunkPlace& place);
+
+  const Plan& plan_;
+  const LiveMap& live_;
+  ByteVector buffer_;  // For parts that do not lie as they are.
+  LiveDigest digest_;
+};
+
 LiveDigest DigestLive(const Plan& plan, const LiveMap& live, unsigned threads);
 
 // The model's bytes into their places.

@@ -2,6 +2,8 @@
 //
 // Live weights in this process's own buffers: what a prepare makes, what is left for the pause, and
 // the scrub. The gate is a pair of callbacks that count.
+#include "live/bound_weights.h"
+
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -24,17 +26,19 @@ class BoundWeightsTest : public testing::Test {
     Advance(2);
     store_object_ = OpenStore(store_, false).value();
     const Checkpoint base = Checkpoint::Open(trainer_.Directory(0)).value();
-    Plan plan = Plan::FromCheckpoint(base, 65536).value();
-    for (const PlanTensor& tensor : plan.tensors()) buffers_.emplace_back(tensor.size);
-    std::vector<std::byte*> places;
-    for (ByteVector& buffer : buffers_) places.push_back(buffer.data());
-    weights_ =
-        MakeBoundWeights(std::move(plan), MutableModelView(std::move(places)), "default", gate_);
+    BoundModel model;
+    buffers_.reserve(base.tensors().size());
+    for (const CheckpointTensor& tensor : base.tensors()) {
+      ByteVector& buffer = buffers_.emplace_back(tensor.size);
+      model.tensors.push_back({tensor.spec.name, std::string(DtypeName(tensor.spec.dtype)),
+                               tensor.spec.shape, buffer.data(), buffer.size()});
+    }
     options_.store = store_;
     options_.checkpoint = trainer_.Directory(0);
     options_.staging = directory_.File("staging");
     options_.background_threads = 1;
     options_.threads = 1;
+    weights_ = BindWeights(*store_object_, options_, model, gate_).value();
   }
 
   void Advance(std::uint64_t seed) {
@@ -142,9 +146,9 @@ TEST_F(BoundWeightsTest, ScrubTellsRightFromWrong) {
   EXPECT_TRUE(wait_for([&] { return scrubber.passes() >= 2; }));
   EXPECT_EQ(scrubber.faults(), 0u);
   // Another digest is expected from now on; the bytes stay, as the scrub reads them.
-  Digest other = weights_->version().digest;
+  Digest other = weights_->local_digest();
   other.lane[1] += 1;
-  weights_->Commit(0, other);
+  weights_->SetLocalDigest(other);
   EXPECT_TRUE(wait_for([&] { return scrubber.found_fault(); }));
   weights_->SetPhase(Phase::kApplying);
   const std::uint64_t faults = scrubber.faults();

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "checkpoint/plan.h"
-#include "delta/model_view.h"
+#include "delta/live_map.h"
 #include "live/gate.h"
 #include "live/segment.h"
 
@@ -28,7 +28,7 @@ class LiveWeights {
   // The same tensors in other chunks: weights that were there before the lineage was do not know
   // how it will cut them. From one thread at a time.
   virtual void AdoptPlan(Plan plan) = 0;
-  virtual MutableModelView view() = 0;
+  virtual const LiveMap& map() const = 0;
   virtual Gate& gate() = 0;
 
   virtual Phase phase() const = 0;
@@ -39,6 +39,13 @@ class LiveWeights {
   virtual void SetPhase(Phase phase) = 0;
   // Engines attached now.
   virtual unsigned engine_count() const = 0;
+
+  // Digest of all bytes here while the weights are at a version; the version's own unless they are
+  // only parts of the model. What moves it is set before Commit.
+  virtual Digest local_digest() const { return version().digest; }
+  virtual void SetLocalDigest(const Digest&) {}
+  // InvalidArgument once the bytes are no longer the engine's.
+  virtual Status CheckCurrent() const { return {}; }
 };
 
 // The plan in use and those before it: status calls read one while another thread adopts the next.
@@ -59,10 +66,5 @@ class PlanSlot {
 
 // Weights in a shared memory segment, which other processes attach to and which outlives this one.
 std::unique_ptr<LiveWeights> MakeSegmentWeights(std::unique_ptr<Segment> segment);
-
-// Weights in buffers of this process, behind the gate that it gives. `view` stays valid while the
-// weights are in use.
-std::unique_ptr<LiveWeights> MakeBoundWeights(Plan plan, MutableModelView view,
-                                              const std::string& lineage, Gate& gate);
 
 }  // namespace segue

@@ -77,9 +77,13 @@ Status PreparedUpdate::Fetch(const Resources& resources, const std::stop_token& 
 
 Status PreparedUpdate::Preflight(const Resources& resources) {
   Stopwatch watch;
-  applier_ = std::make_unique<Applier>(weights_.plan(), fetched_.staged, weights_.view(),
+  SEGUE_RETURN_IF_ERROR(weights_.CheckCurrent());
+  applier_ = std::make_unique<Applier>(weights_.plan(), fetched_.staged, weights_.map(),
                                        resources.foreground);
   resources.background.Reserve(weights_.plan().chunk_size());
+  if (weights_.map().has_views()) {
+    resources.background.ReserveForViews(weights_.plan().chunk_size());
+  }
   SEGUE_RETURN_IF_ERROR(applier_->PreflightOn(resources.background));
   report_.preflight_s = watch.Lap();
   return {};
@@ -97,6 +101,7 @@ Status PreparedUpdate::Apply() {
       return applied;
     }
   }
+  weights_.SetLocalDigest(weights_.local_digest() + applier_->difference());
   weights_.Commit(plan_.target_version, plan_.target_digest);
   return {};
 }

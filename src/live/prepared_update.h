@@ -47,6 +47,10 @@ class PreparedUpdate {
   static Result<std::unique_ptr<PreparedUpdate>> Make(const Resources& resources, UpdatePlan plan,
                                                       const std::stop_token& stop);
 
+  // What this rank's preflight adds to the proof, and whether all ranks together have it.
+  const RankSums& sums() const { return applier_->sums(); }
+  Status CheckSums(const RankSums& sums) const { return applier_->CheckSums(sums); }
+
   // With the gate closed; moves the weights' phase and version. Tainted: poisoned.
   Status Apply();
   // Whether a byte changes at all; if not, Apply() needs no gate.

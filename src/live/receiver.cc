@@ -11,8 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "live/bound_weights.h"
 #include "live/live_environment.h"
 #include "live/prepared_update.h"
+#include "live/ranks.h"
 #include "live/scrubber.h"
 #include "live/takeover.h"
 #include "sync/lineage.h"
@@ -65,9 +67,12 @@ class Receiver::Impl {
   }
 
   Status StartBound(BoundModel model) {
-    SEGUE_ASSIGN_OR_RETURN(store_, environment_.OpenStore(options_.store, /*create=*/false));
+    ranks_ = Ranks(model.sum_over_ranks);
     gate_ = std::make_unique<CallbackGate>(std::move(model.close_gate), std::move(model.open_gate));
-    SEGUE_ASSIGN_OR_RETURN(weights_, TakeOverBound(*store_, options_, model, *gate_));
+    Status bound = Bind(model);
+    if (!bound.ok()) return ranks_.Agree(Meeting::kBind, 0, bound);
+    SEGUE_RETURN_IF_ERROR(
+        ProveVersion(*store_, options_, *weights_, ranks_, {}, "the bound weights"));
     return Begin();
   }
 
@@ -183,8 +188,8 @@ class Receiver::Impl {
       session_ = "rebuild";
       rebuilding_ = true;
     }
-    Status status = CheckTarget(target_version);
-    if (status.ok()) status = LoadCheckpoint(*store_, options_, *weights_);
+    Status status =
+        LoadCheckpoint(*store_, options_, *weights_, ranks_, CheckTarget(target_version));
     if (!status.ok() && weights_->phase() == Phase::kServing) {
       // Nothing was touched: the version held serves on.
       const std::lock_guard lock(mutex_);
@@ -204,10 +209,14 @@ class Receiver::Impl {
     return status;
   }
 
-  void Follow(std::chrono::milliseconds interval) {
+  Status Follow(std::chrono::milliseconds interval) {
+    if (ranks_.several()) {
+      return InvalidArgument("one of several ranks cannot follow by itself");
+    }
     follow_task_ = environment_.Start(
         TaskPriority::kNormal,
         [this, interval](const std::stop_token& stop) { RunFollow(interval, stop); });
+    return {};
   }
 
   Result<std::vector<std::uint64_t>> Versions() const {
@@ -237,7 +246,9 @@ class Receiver::Impl {
     status.manifest_sha256 = manifest_sha256_;
     status.last = last_;
     const bool wrong = scrubber_ && scrubber_->found_fault();
-    status.ready = ready_ && !rebuilding_ && !wrong;
+    const Status current = weights_->CheckCurrent();
+    status.ready = ready_ && !rebuilding_ && !wrong && current.ok();
+    if (!current.ok()) status.message = current.message();
     if (wrong && status.message.empty()) {
       status.message = "a scan found that the live weights are not version " +
                        std::to_string(held.version) + ": rebuild them from the checkpoint";
@@ -246,6 +257,12 @@ class Receiver::Impl {
   }
 
  private:
+  Status Bind(const BoundModel& model) {
+    SEGUE_ASSIGN_OR_RETURN(store_, environment_.OpenStore(options_.store, /*create=*/false));
+    SEGUE_ASSIGN_OR_RETURN(weights_, BindWeights(*store_, options_, model, *gate_));
+    return {};
+  }
+
   Status Begin() {
     SEGUE_RETURN_IF_ERROR(CatchUp({}));
     if (options_.scrub_rate != 0) {
@@ -345,8 +362,23 @@ class Receiver::Impl {
     }
   }
 
+  // All ranks have theirs, and together they prove the base; or none does.
   Result<std::unique_ptr<PreparedUpdate>> MakeUpdate(const PrepareRequest& request,
                                                      const std::stop_token& stop) {
+    Result<std::unique_ptr<PreparedUpdate>> made = MakeOwnUpdate(request, stop);
+    RankSums sums;
+    std::uint64_t target = 0;
+    if (made.ok()) {
+      sums = made.value()->sums();
+      target = made.value()->report().target_version;
+    }
+    SEGUE_RETURN_IF_ERROR(ranks_.Agree(Meeting::kPrepare, target, made.status(), &sums));
+    SEGUE_RETURN_IF_ERROR(made.value()->CheckSums(sums));
+    return made;
+  }
+
+  Result<std::unique_ptr<PreparedUpdate>> MakeOwnUpdate(const PrepareRequest& request,
+                                                        const std::stop_token& stop) {
     SEGUE_ASSIGN_OR_RETURN(
         UpdatePlan plan, PlanUpdate(*store_, options_.lineage, *weights_, request.target_version));
     knows_plan_ = true;
@@ -365,12 +397,32 @@ class Receiver::Impl {
     return Corruption("manifest '" + name + "' has SHA-256 " + found + ", expected " + expected);
   }
 
+  // Every rank's gate, or none: where one does not close, the others open again, unless they were
+  // closed before and must stay so.
+  Status CloseGates(std::uint64_t target, bool reopen) {
+    const Status closed = weights_->gate().Close(options_.gate_deadline);
+    const Status ready = closed.ok() ? weights_->CheckCurrent() : closed;
+    Status agreed = ranks_.Agree(Meeting::kClose, target, ready);
+    if (!agreed.ok() && closed.ok() && reopen) SEGUE_RETURN_IF_ERROR(weights_->gate().Open());
+    return agreed;
+  }
+
+  // Gate closed, unless no byte changes. Tainted: poisoned, at every rank.
+  Status ApplyAtAll(PreparedUpdate& update) {
+    const Status applied = update.Apply();
+    if (!update.changes_bytes()) return applied;
+    const Status agreed = ranks_.Agree(Meeting::kApply, update.report().target_version, applied);
+    if (agreed.ok()) return agreed;
+    weights_->SetPhase(Phase::kPoisoned);
+    return Tainted(agreed.message());
+  }
+
   // State applying. On failure to close the gate: prepared, as before.
   Status ApplyPrepared() {
     if (prepared_->changes_bytes()) {
       UpdateReport& report = prepared_->report();
       report.pause_started_ns = NowInNanoseconds();
-      Status closed = weights_->gate().Close(options_.gate_deadline);
+      Status closed = CloseGates(report.target_version, /*reopen=*/true);
       if (!closed.ok()) {
         const std::lock_guard lock(mutex_);
         Settle(ReceiverState::kPrepared, closed.message());
@@ -379,7 +431,7 @@ class Receiver::Impl {
       report.fence_completed_ns = NowInNanoseconds();
       report.gate_s = SecondsBetween(report.pause_started_ns, report.fence_completed_ns);
     }
-    Status applied = prepared_->Apply();
+    Status applied = ApplyAtAll(*prepared_);
     const std::lock_guard lock(mutex_);
     if (!applied.ok()) {
       ready_ = false;
@@ -399,9 +451,9 @@ class Receiver::Impl {
       request.target_version = target;
       SEGUE_ASSIGN_OR_RETURN(update, MakeUpdate(request, {}));
       if (update->changes_bytes()) {
-        SEGUE_RETURN_IF_ERROR(weights_->gate().Close(options_.gate_deadline));
+        SEGUE_RETURN_IF_ERROR(CloseGates(update->report().target_version, !rebuilding_));
       }
-      SEGUE_RETURN_IF_ERROR(update->Apply());
+      SEGUE_RETURN_IF_ERROR(ApplyAtAll(*update));
     }
     SEGUE_RETURN_IF_ERROR(weights_->gate().Open());
     const std::lock_guard lock(mutex_);
@@ -440,6 +492,7 @@ class Receiver::Impl {
   std::unique_ptr<Device> foreground_;
   std::unique_ptr<Device> background_;
   std::unique_ptr<Gate> gate_;  // Of bound weights.
+  Ranks ranks_;
   std::unique_ptr<LiveWeights> weights_;
   std::unique_ptr<Scrubber> scrubber_;
   std::atomic<bool> knows_plan_{false};  // The weights have the lineage's plan.
@@ -502,7 +555,7 @@ Result<UpdateReport> Receiver::Update(const PrepareRequest& request) {
 Status Receiver::Rebuild(std::optional<std::uint64_t> target_version) {
   return impl_->Rebuild(target_version);
 }
-void Receiver::Follow(std::chrono::milliseconds interval) { impl_->Follow(interval); }
+Status Receiver::Follow(std::chrono::milliseconds interval) { return impl_->Follow(interval); }
 Result<std::vector<std::uint64_t>> Receiver::Versions() const { return impl_->Versions(); }
 ReceiverStatus Receiver::status() const { return impl_->GetStatus(); }
 

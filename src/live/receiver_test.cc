@@ -489,7 +489,7 @@ TEST_F(ReceiverTest, RequestsThatDoNotFit) {
 TEST_F(ReceiverTest, FollowsUnderReaders) {
   Advance(1);
   const auto receiver = Open(Options());
-  receiver->Follow(milliseconds(5));
+  ASSERT_TRUE(receiver->Follow(milliseconds(5)).ok());
   std::vector<Result<EngineLoopReport>> reports(2, Internal("not run"));
   {
     std::vector<std::jthread> engines;

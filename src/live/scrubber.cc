@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "device/host/kernels.h"
+#include "delta/live_map.h"
 
 namespace segue {
 namespace {
@@ -31,6 +31,7 @@ void Scrubber::Run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     const std::uint64_t epoch = epoch_;
     const LiveVersion before = weights_.version();
+    const Digest expected = weights_.local_digest();
     Digest digest;
     const bool whole = weights_.phase() == Phase::kServing && Scan(stop, digest);
     const LiveVersion after = weights_.version();
@@ -38,7 +39,7 @@ void Scrubber::Run(const std::stop_token& stop) {
                          before.applied_count == after.applied_count &&
                          before.version == after.version && before.digest == after.digest;
     if (whole && settled && epoch == epoch_) {
-      const bool agrees = digest == before.digest;
+      const bool agrees = digest == expected;
       ++(agrees ? passes_ : faults_);
       if (!agrees) found_fault_ = true;
     }
@@ -48,16 +49,15 @@ void Scrubber::Run(const std::stop_token& stop) {
 
 bool Scrubber::Scan(const std::stop_token& stop, Digest& digest) {
   const auto start = environment_.Now();
-  const MutableModelView view = weights_.view();
   const Plan& plan = weights_.plan();
   std::uint64_t done = 0;
   std::uint64_t piece = 0;
+  ChunkScanner scanner(plan, weights_.map());
   for (std::uint64_t chunk = 0; chunk < plan.chunk_count(); ++chunk) {
-    const ChunkPlace place = plan.Chunk(chunk);
-    digest += host::ActiveKernels().digest({place.tensor, place.offset / kDigestBlockSize},
-                                           view.Chunk(place), place.size);
-    done += place.size;
-    piece += place.size;
+    if (!weights_.CheckCurrent().ok()) return false;
+    const std::uint64_t size = scanner.Add(chunk);
+    done += size;
+    piece += size;
     if (piece < kPieceSize && chunk + 1 < plan.chunk_count()) continue;
     piece = 0;
     const std::chrono::duration<double> due(static_cast<double>(done) / static_cast<double>(rate_));
@@ -65,6 +65,7 @@ bool Scrubber::Scan(const std::stop_token& stop, Digest& digest) {
     environment_.Sleep(std::chrono::duration_cast<Environment::Clock::duration>(left), stop);
     if (stop.stop_requested() || weights_.phase() != Phase::kServing) return false;
   }
+  digest = scanner.digest().all;
   return true;
 }
 

@@ -10,6 +10,7 @@
 
 #include "live/live_environment.h"
 #include "live/live_weights.h"
+#include "live/ranks.h"
 #include "segue/receiver.h"
 #include "store/store.h"
 
@@ -20,12 +21,11 @@ namespace segue {
 Result<std::unique_ptr<LiveWeights>> TakeOver(Store& store, const ReceiverOptions& options,
                                               LiveEnvironment& environment);
 
-// Weights in this process's own buffers, behind `gate`, which outlives them.
-Result<std::unique_ptr<LiveWeights>> TakeOverBound(Store& store, const ReceiverOptions& options,
-                                                   const BoundModel& model, Gate& gate);
-
 // Reads the checkpoint into the weights, gate closed, and finds out which version that is. Where
-// the store has no such lineage yet, it is version 0 of one to come.
-Status LoadCheckpoint(Store& store, const ReceiverOptions& options, LiveWeights& weights);
+// the store has no such lineage yet, it is version 0 of one to come. Every rank calls it, with how
+// it has fared so far; where one fails before the first byte is written, nothing has changed at
+// any.
+Status LoadCheckpoint(Store& store, const ReceiverOptions& options, LiveWeights& weights,
+                      const Ranks& ranks = {}, const Status& so_far = {});
 
 }  // namespace segue

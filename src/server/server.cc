@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/check.h"
 #include "base/limits.h"
 #include "server/endpoint_table.h"
 #include "server/endpoints.h"
@@ -104,7 +105,7 @@ class Server::Impl {
     const Status outcome = receiver.status();
     if (outcome.ok()) {
       receiver_ = std::move(receiver).value();
-      if (options_.follow) receiver_->Follow(*options_.follow);
+      if (options_.follow) SEGUE_CHECK(receiver_->Follow(*options_.follow).ok());
       endpoints_.SetReceiver(*receiver_);
     } else {
       endpoints_.SetFailure(outcome);

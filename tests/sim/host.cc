@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
 #include "base/file.h"
 #include "sim/engine.h"
 
@@ -140,7 +141,7 @@ void Host::ReadBound(Process& process) {
 }
 
 void Host::Operate(Receiver& receiver) {
-  if (follow_) receiver.Follow(milliseconds(2 + world_.Below(30)));
+  if (follow_) SEGUE_CHECK(receiver.Follow(milliseconds(2 + world_.Below(30))).ok());
   stuck_looks_ = refusals_ = 0;
   for (;;) {
     world_.Sleep(world_.UpTo(kLookTimeMax));

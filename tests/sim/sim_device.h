@@ -26,6 +26,9 @@ class SimDevice final : public Device {
       : world_(world), segment_(std::move(segment)), real_(MakeHostDevice(1)) {}
 
   void Reserve(std::uint64_t chunk_size_max) override { real_->Reserve(chunk_size_max); }
+  void ReserveForViews(std::uint64_t chunk_size_max) override {
+    real_->ReserveForViews(chunk_size_max);
+  }
   std::optional<ChunkFault> Preflight(std::span<const ChunkWork> batch) override;
   std::optional<ChunkFault> Apply(std::span<const ChunkWork> batch) override;
 

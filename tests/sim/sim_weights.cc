@@ -37,7 +37,8 @@ class SimWeights final : public LiveWeights {
         oracle_(oracle),
         segment_(segment),
         gate_(world, segment),
-        plan_(segment.plan()) {
+        plan_(segment.plan()),
+        map_(LiveMap::Whole(segment.plan(), segment.view())) {
     segment_.held = true;
     segment_.words().EndRecord();
   }
@@ -45,7 +46,7 @@ class SimWeights final : public LiveWeights {
 
   const Plan& plan() const override { return plan_.get(); }
   void AdoptPlan(Plan plan) override { plan_.Adopt(std::move(plan)); }
-  MutableModelView view() override { return segment_.view(); }
+  const LiveMap& map() const override { return map_; }
   Gate& gate() override { return gate_; }
   Phase phase() const override { return static_cast<Phase>(segment_.words().phase().load()); }
   LiveVersion version() const override {
@@ -63,7 +64,7 @@ class SimWeights final : public LiveWeights {
 
   void Commit(std::uint64_t version, const Digest& digest) override {
     std::string what;
-    if (!oracle_.Agrees(version, ReadOnly(view()), what)) world_.Violate("bytes", what);
+    if (!oracle_.Agrees(version, ReadOnly(segment_.view()), what)) world_.Violate("bytes", what);
     const std::uint64_t stated =
         version +
         (world_.Sabotaged(Sabotage::kWrongVersion) && version > 1 && oracle_.Find(version - 1) ? -1
@@ -111,6 +112,7 @@ class SimWeights final : public LiveWeights {
   SimSegment& segment_;
   SimGate gate_;
   PlanSlot plan_;
+  const LiveMap map_;
 };
 
 }  // namespace

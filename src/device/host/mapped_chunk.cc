@@ -4,7 +4,9 @@
 #include "device/host/mapped_chunk.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <span>
 
 #include "base/check.h"
 #include "base/digest.h"
@@ -14,19 +16,73 @@
 namespace segue {
 namespace {
 
-// Calls copy(place in the chunk, place in the buffer) for pieces of bytes that lie alike in both,
-// `size` bytes each.
+// Runs whose steps are taken together: neighbours in the tensor often lie side by side in the
+// buffer (a transpose), and a cache line then serves all of them.
+constexpr std::size_t kRunsTogether = 64;
+constexpr std::uint64_t kStepsTogether = 32;
+
+// Calls copy(place in the chunk, place in the buffer) for the elements of runs that step through
+// the buffer.
+template <typename Copy>
+class RunInterleaver {
+ public:
+  RunInterleaver(unsigned width, std::uint64_t stride, Copy& copy)
+      : width_(width), stride_(stride), copy_(copy) {}
+  ~RunInterleaver() { Flush(); }
+
+  void Add(std::uint64_t place, std::uint64_t target, std::uint64_t count) {
+    if (run_count_ == kRunsTogether) Flush();
+    runs_[run_count_++] = {place, target, count};
+    longest_ = std::max(longest_, count);
+  }
+
+ private:
+  struct Run {
+    std::uint64_t place, target, count;
+  };
+  void Flush() {
+    switch (width_) {
+      case 1: Walk<1>(); break;
+      case 2: Walk<2>(); break;
+      case 4: Walk<4>(); break;
+      default: Walk<8>(); break;
+    }
+    run_count_ = 0;
+    longest_ = 0;
+  }
+  // With the width known, a copy is one load and one store.
+  template <std::uint64_t kWidth>
+  void Walk() {
+    for (std::uint64_t begin = 0; begin < longest_; begin += kStepsTogether) {
+      for (std::size_t k = 0; k < run_count_; ++k) {
+        const std::uint64_t end = std::min(runs_[k].count, begin + kStepsTogether);
+        for (std::uint64_t i = begin; i < end; ++i) {
+          copy_(runs_[k].place + i * kWidth, runs_[k].target + i * stride_, kWidth);
+        }
+      }
+    }
+  }
+
+  const unsigned width_;
+  const std::uint64_t stride_;
+  Copy& copy_;
+  std::array<Run, kRunsTogether> runs_;
+  std::size_t run_count_ = 0;
+  std::uint64_t longest_ = 0;
+};
+
+// Calls copy(place in the chunk, place in the buffer, size) for pieces of bytes that lie alike in
+// both.
 template <typename Copy>
 void ForEachPiece(const ViewMap& view, std::uint64_t first_element, std::uint64_t size, Copy copy) {
   const unsigned width = view.width();
-  const std::uint64_t stride = view.run_stride();
+  const bool dense = view.run_stride() == width;
+  RunInterleaver steps(width, view.run_stride(), copy);
   view.ForEachRun(first_element, first_element + size / width,
                   [&](std::uint64_t element, std::uint64_t target, std::uint64_t count) {
                     const std::uint64_t place = (element - first_element) * width;
-                    if (stride == width) return copy(place, target, count * width);
-                    for (std::uint64_t i = 0; i < count; ++i) {
-                      copy(place + i * width, target + i * stride, width);
-                    }
+                    if (dense) return copy(place, target, count * width);
+                    steps.Add(place, target, count);
                   });
 }
 
@@ -39,6 +95,20 @@ std::uint64_t MaskOf(const host::SparseChunk& chunk, std::size_t change) {
     mask |= byte << (8 * p);
   }
   return mask;
+}
+
+// Changes whose places are found, and asked for, before the first of them is used.
+constexpr std::size_t kBatch = 128;
+constexpr std::uint64_t kNotHeld = ~std::uint64_t{0};
+
+template <bool kWrite>
+void LocateBatch(const ChunkWork& work, std::span<const std::uint32_t> positions,
+                 std::uint64_t* targets) {
+  for (std::size_t i = 0; i < positions.size(); ++i) {
+    const auto target = work.view->Locate(work.first_element + positions[i]);
+    targets[i] = target.value_or(kNotHeld);
+    if (target) __builtin_prefetch(work.live + *target, kWrite ? 1 : 0);
+  }
 }
 
 // Whether the preflight has to read the whole part.
@@ -84,19 +154,23 @@ Status MappedChunk::WalkSparse(const ChunkWork& work, PartSums& sums) {
   SEGUE_RETURN_IF_ERROR(DecodePositions(shape, ByteSpan(sparse.low, shape.LowSize()),
                                         ByteSpan(sparse.high, shape.HighSize()), positions));
   ElementDigester digest(work.key.tensor);
-  for (std::size_t i = 0; i < positions.size(); ++i) {
-    const std::uint64_t mask = MaskOf(sparse, i);
-    if (mask == 0) return Corruption("positions or masks are not valid");
-    const std::uint64_t element = work.first_element + positions[i];
-    const auto target = work.view->Locate(element);
-    if (!target) continue;
-    std::uint64_t value = 0;
-    std::memcpy(&value, work.live + *target, work.width);
-    const Digest before = digest(element * work.width, value, work.width);
-    value ^= mask;
-    if constexpr (kWrite) std::memcpy(work.live + *target, &value, work.width);
-    sums.difference += digest(element * work.width, value, work.width) - before;
-    sums.touched += before.lane[0];
+  std::uint64_t targets[kBatch];
+  for (std::size_t begin = 0; begin < positions.size(); begin += kBatch) {
+    const auto batch = positions.subspan(begin, std::min(kBatch, positions.size() - begin));
+    LocateBatch<kWrite>(work, batch, targets);
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      const std::uint64_t mask = MaskOf(sparse, begin + i);
+      if (mask == 0) return Corruption("positions or masks are not valid");
+      if (targets[i] == kNotHeld) continue;
+      const std::uint64_t offset = (work.first_element + batch[i]) * work.width;
+      std::uint64_t value = 0;
+      std::memcpy(&value, work.live + targets[i], work.width);
+      const Digest before = digest(offset, value, work.width);
+      value ^= mask;
+      if constexpr (kWrite) std::memcpy(work.live + targets[i], &value, work.width);
+      sums.difference += digest(offset, value, work.width) - before;
+      sums.touched += before.lane[0];
+    }
   }
   return {};
 }
