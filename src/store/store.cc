@@ -11,6 +11,7 @@
 #include "store/archive.h"
 #include "store/dir_store.h"
 #include "store/http_store.h"
+#include "store/s3_store.h"
 
 namespace segue {
 namespace {
@@ -67,6 +68,12 @@ Result<std::unique_ptr<Store>> OpenHttpStore(const std::string& url) {
   return store;
 }
 
+Result<std::unique_ptr<Store>> OpenS3Store(const std::string& url) {
+  SEGUE_ASSIGN_OR_RETURN(const S3Options options, S3Options::FromEnvironment(url));
+  SEGUE_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, S3Store::Open(options));
+  return store;
+}
+
 }  // namespace
 
 Status CheckObjectName(std::string_view name) {
@@ -101,9 +108,11 @@ Result<std::unique_ptr<Store>> OpenStore(const std::string& url, bool create) {
     return archive;
   }
   if (scheme == "http" || scheme == "https") return OpenHttpStore(url);
+  if (scheme == "s3") return OpenS3Store(url);
   if (!scheme.empty() && scheme != "dir") {
     return Unsupported("store " + Quoted(url) + " has the scheme '" + std::string(scheme) +
-                       "'; expected dir:PATH, a plain path, file:PATH or http(s)://HOST/PREFIX");
+                       "'; expected dir:PATH, a plain path, file:PATH, http(s)://HOST/PREFIX or "
+                       "s3://BUCKET/PREFIX");
   }
   const std::string path = scheme.empty() ? url : url.substr(scheme.size() + 1);
   if (path.empty() || path.find('\0') != std::string::npos) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Store: where versions are published. Four verbs (put if absent, get, list, delete) over object
-// names with '/' in them; every transport (dir, http) gives the same promises:
+// names with '/' in them; every transport (dir, http, s3) gives the same promises:
 //
 //  - an object appears whole and durable, or not at all; what exists is never changed;
 //  - PutIfAbsent of the same name by two writers: exactly one wins, the other is told;
@@ -68,8 +68,8 @@ class Store {
 
 // Opens `url`: "dir:PATH" or a plain path; "file:PATH" for a store in one file, to read;
 // "http(s)://HOST[:PORT]/PREFIX" for one that `segue store` serves, with the token in
-// SEGUE_STORE_TOKEN. Other schemes: Unsupported. A dir store need not exist yet when `create` is
-// set; otherwise NotFound.
+// SEGUE_STORE_TOKEN; "s3://BUCKET/PREFIX", with the usual AWS_... variables. Other schemes:
+// Unsupported. A dir store need not exist yet when `create` is set; otherwise NotFound.
 Result<std::unique_ptr<Store>> OpenStore(const std::string& url, bool create);
 
 // Object names: 1 to 512 bytes of parts joined by '/'; a part is 1 to 255 of [A-Za-z0-9._-], does
