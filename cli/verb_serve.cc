@@ -21,12 +21,31 @@ struct ServeArguments {
   unsigned follow_ms = 0;
   unsigned gate_deadline_ms = 30'000;
   bool remove = false;
+  bool relay = false;
 };
 
+// Reading through other receivers, and serving others.
+void AddRelay(CLI::App& verb, ServeArguments& arguments) {
+  RelayServeOptions& relay = arguments.options.relay;
+  verb.add_flag("--relay", arguments.relay,
+                "Pass on to other receivers what was read and proven (127.0.0.1, any free port)");
+  verb.add_option("--relay-listen", relay.listen,
+                  "The same at this address; any but the loopback needs SEGUE_STORE_TOKEN")
+      ->type_name("HOST:PORT");
+  verb.add_option("--relay-from", relay.from,
+                  "Relay to read payloads from before the store; may be given several times")
+      ->type_name("URL");
+  verb.add_option("--relay-dir", relay.directory,
+                  "Directory for what is kept; by default that of --staging")
+      ->type_name("DIR");
+  AsSize(verb.add_option("--relay-size", relay.size_max, "Bytes that are kept (16GiB)"), 1);
+}
+
 Json Describe(const Server& server, const ReceiverStatus& status) {
-  return {{"name", status.name},       {"url", server.url()},
-          {"lineage", status.lineage}, {"version", status.version},
-          {"digest", status.digest},   {"model_bytes", status.model_bytes}};
+  return {{"name", status.name},        {"url", server.url()},
+          {"lineage", status.lineage},  {"version", status.version},
+          {"digest", status.digest},    {"model_bytes", status.model_bytes},
+          {"relay", server.relay_url()}};
 }
 
 // Shown as soon as engines may attach: who started this program waits for it.
@@ -39,6 +58,7 @@ void Announce(const Server& server, bool json) {
                           Printable(status.lineage), HumanBytes(status.model_bytes)));
     PrintLine(fmt::format("  digest   {}", status.digest));
     PrintLine(fmt::format("  control  {}", server.url()));
+    if (!server.relay_url().empty()) PrintLine(fmt::format("  relay    {}", server.relay_url()));
     PrintLine("  stop     Ctrl-C");
   }
   std::fflush(stdout);
@@ -50,6 +70,8 @@ Result<Report> Serve(ServeArguments& arguments, bool json) {
   options.receiver.gate_deadline = std::chrono::milliseconds(arguments.gate_deadline_ms);
   if (arguments.follow_ms != 0) options.follow = std::chrono::milliseconds(arguments.follow_ms);
   if (const char* const token = std::getenv("SEGUE_TOKEN")) options.token = token;
+  if (const char* const token = std::getenv("SEGUE_STORE_TOKEN")) options.relay.token = token;
+  if (arguments.relay && options.relay.listen.empty()) options.relay.listen = "127.0.0.1:0";
   const Result<std::unique_ptr<Server>> server = Server::Start(options);
   if (!server.ok()) return server.status();
   const Status ready =
@@ -107,6 +129,7 @@ Verb AddServe(CLI::App& program) {
   verb->add_flag("--rebuild", receiver.rebuild,
                  "Start from the checkpoint whatever the shared memory holds");
   verb->add_flag("--remove", arguments->remove, "Remove the shared memory at the end");
+  AddRelay(*verb, *arguments);
   AddThreads(*verb, receiver.threads);
   const auto run = [arguments, verb]() -> Result<Report> {
     return Serve(*arguments, verb->count("--json") != 0);

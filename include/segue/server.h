@@ -4,9 +4,11 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "segue/receiver.h"
 #include "segue/status.h"
@@ -22,8 +24,19 @@ struct EngineIdentity {
   unsigned pp_rank = 0;
 };
 
+// Reading through other receivers, and passing on what was read and proven (docs/protocol.md,
+// section 12).
+struct RelayServeOptions {
+  std::vector<std::string> from;  // URLs of relays, asked in this order before the store.
+  std::string listen;             // HOST:PORT of our own relay; empty: none.
+  std::string token;              // Of relays, ours and others; required beyond the loopback.
+  std::string directory;          // For what is kept; by default the receiver's staging.
+  std::uint64_t size_max = 0;     // Bytes that are kept; 0: 16 GiB.
+};
+
 struct ServeOptions {
   ReceiverOptions receiver;
+  RelayServeOptions relay;
   EngineIdentity identity;
   std::string listen = "127.0.0.1:0";  // HOST:PORT; port 0: any free one.
   std::string token;                   // Bearer token; required for any host but the loopback.
@@ -46,6 +59,8 @@ class Server {
   void Stop();
   // "http://127.0.0.1:PORT".
   std::string url() const;
+  // Of our own relay; empty where there is none. Once WaitReady() has returned.
+  std::string relay_url() const;
   ReceiverStatus status() const;
 
  private:

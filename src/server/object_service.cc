@@ -182,7 +182,7 @@ Status ObjectService::Get(const httplib::Request& request, httplib::Response& re
   }
   const std::string name = request.path.substr(1);
   if (!name.empty() && !name.ends_with('/')) return GetObject(name, request, response);
-  if (!options_.may_list) return NotFound("listings are the origin's");
+  if (!options_.has_listing) return NotFound("listings are the origin's");
   return GetListing(name.substr(0, name.empty() ? 0 : name.size() - 1), response);
 }
 
@@ -204,9 +204,7 @@ Status ObjectService::GetObject(const std::string& name, const httplib::Request&
                                 httplib::Response& response) {
   SEGUE_RETURN_IF_ERROR(CheckObjectName(name));
   if (options_.before_read) {
-    const auto hops = ParseNumber(request.get_header_value("Segue-Hops")).value_or(0);
-    SEGUE_RETURN_IF_ERROR(options_.before_read(
-        name, static_cast<unsigned>(std::min<std::uint64_t>(hops, limits::kRelayHopsMax))));
+    SEGUE_RETURN_IF_ERROR(options_.before_read(name, request.get_header_value("Segue-Via")));
   }
   SEGUE_ASSIGN_OR_RETURN(const std::shared_ptr<ObjectReader> reader, store_.OpenReader(name));
   const std::string tag = "\"" + reader->tag() + "\"";

@@ -25,9 +25,10 @@ class ObjectService {
   struct Options {
     std::string write_token;  // Empty: nobody may write.
     std::string read_token;   // Empty: everybody may read.
-    // Called before an object is read, e.g. to fetch it first; a failure is the answer.
-    std::function<Status(const std::string& name, unsigned hops)> before_read;
-    bool may_list = true;
+    // Called before an object is read, e.g. to fetch it first; a failure is the answer. `via`: the
+    // request's field Segue-Via.
+    std::function<Status(const std::string& name, const std::string& via)> before_read;
+    bool has_listing = true;
   };
 
   ObjectService(DirStore& store, Options options) : store_(store), options_(std::move(options)) {}

@@ -14,6 +14,7 @@
 #include "server/endpoint_table.h"
 #include "server/endpoints.h"
 #include "server/http_listener.h"
+#include "server/relay_node.h"
 
 namespace segue {
 
@@ -45,10 +46,12 @@ class Server::Impl {
   void Stop() {
     listener_.Stop();
     if (receiver_thread_.joinable()) receiver_thread_.join();
+    if (relay_) relay_->Stop();
     receiver_.reset();
   }
 
   std::string url() const { return listener_.url(); }
+  std::string relay_url() const { return relay_ ? relay_->url() : ""; }
   ReceiverStatus status() const { return receiver_ ? receiver_->status() : ReceiverStatus(); }
 
  private:
@@ -100,8 +103,22 @@ class Server::Impl {
         "application/json");
   }
 
+  Result<std::unique_ptr<Receiver>> OpenReceiver() {
+    const RelayServeOptions& relay = options_.relay;
+    if (relay.from.empty() && relay.listen.empty()) return Receiver::Open(options_.receiver);
+    RelayNode::Options node;
+    node.store = options_.receiver.store;
+    node.listen = relay.listen;
+    node.token = relay.token;
+    node.relay.sources = relay.from;
+    node.relay.directory = relay.directory.empty() ? options_.receiver.staging : relay.directory;
+    if (relay.size_max != 0) node.relay.size_max = relay.size_max;
+    SEGUE_ASSIGN_OR_RETURN(relay_, RelayNode::Start(node, SystemLiveEnvironment()));
+    return ReceiverInternals::Open(options_.receiver, relay_->environment());
+  }
+
   void TakeOver() {
-    Result<std::unique_ptr<Receiver>> receiver = Receiver::Open(options_.receiver);
+    Result<std::unique_ptr<Receiver>> receiver = OpenReceiver();
     const Status outcome = receiver.status();
     if (outcome.ok()) {
       receiver_ = std::move(receiver).value();
@@ -119,6 +136,7 @@ class Server::Impl {
   const ServeOptions options_;
   Endpoints endpoints_;
   HttpListener listener_;
+  std::unique_ptr<RelayNode> relay_;  // The receiver's environment: outlives it.
   std::unique_ptr<Receiver> receiver_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -139,6 +157,7 @@ Server::~Server() = default;
 Status Server::WaitReady() { return impl_->WaitReady(); }
 void Server::Stop() { impl_->Stop(); }
 std::string Server::url() const { return impl_->url(); }
+std::string Server::relay_url() const { return impl_->relay_url(); }
 ReceiverStatus Server::status() const { return impl_->status(); }
 
 }  // namespace segue

@@ -59,8 +59,7 @@ Result<std::unique_ptr<HttpStore>> HttpStore::Open(const Options& options) {
   SEGUE_ASSIGN_OR_RETURN(HttpUrl url, ParseHttpUrl(options.url));
   if (!options.token.empty()) SEGUE_RETURN_IF_ERROR(CheckToken(options.token));
   std::unique_ptr<HttpStore> store(new HttpStore(options, std::move(url)));
-  const Status listed = store->List("").status();
-  if (!listed.ok()) return listed;
+  if (options.has_listing) SEGUE_RETURN_IF_ERROR(store->List("").status());
   return store;
 }
 

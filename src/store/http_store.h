@@ -24,6 +24,8 @@ class HttpStore : public Store {
     std::string token;  // Bearer token; empty: none is sent.
     // Sent with every request.
     std::vector<std::string> fields;
+    // Relays have none: then nothing is asked for before the first object.
+    bool has_listing = true;
     HttpClient::Options client;
   };
 

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RelayNode: the store, the environment that hands it out, and the server.
+#include "server/relay_node.h"
+
+#include <utility>
+
+#include "base/limits.h"
+
+namespace segue {
+namespace {
+
+// A store of somebody else's: what is opened and closed again and again is one thing.
+class SharedStore final : public Store {
+ public:
+  explicit SharedStore(std::shared_ptr<Store> store) : store_(std::move(store)) {}
+
+  Result<std::unique_ptr<StoreWriter>> StartWrite() override { return store_->StartWrite(); }
+  Result<ByteVector> Get(const std::string& name, std::uint64_t size_max) override {
+    return store_->Get(name, size_max);
+  }
+  Result<ByteVector> GetRange(const std::string& name, std::uint64_t offset,
+                              std::uint64_t size) override {
+    return store_->GetRange(name, offset, size);
+  }
+  Result<std::uint64_t> Size(const std::string& name) override { return store_->Size(name); }
+  Result<std::vector<std::string>> List(const std::string& prefix) override {
+    return store_->List(prefix);
+  }
+  Result<std::vector<std::string>> ListFolders(const std::string& prefix) override {
+    return store_->ListFolders(prefix);
+  }
+  Status Delete(const std::string& name) override { return store_->Delete(name); }
+  Status RemoveStaleTemporaries(std::chrono::seconds age) override {
+    return store_->RemoveStaleTemporaries(age);
+  }
+  const std::string& url() const override { return store_->url(); }
+
+ private:
+  const std::shared_ptr<Store> store_;
+};
+
+// Another environment, but for one store.
+class RelayEnvironment final : public LiveEnvironment {
+ public:
+  RelayEnvironment(LiveEnvironment& rest, std::string url, std::shared_ptr<Store> store)
+      : rest_(rest), url_(std::move(url)), store_(std::move(store)) {}
+
+  Result<std::unique_ptr<Store>> OpenStore(const std::string& url, bool create) override {
+    if (url != url_) return rest_.OpenStore(url, create);
+    return std::unique_ptr<Store>(std::make_unique<SharedStore>(store_));
+  }
+  Clock::time_point Now() override { return rest_.Now(); }
+  void Sleep(Clock::duration time, const std::stop_token& stop) override {
+    rest_.Sleep(time, stop);
+  }
+  void Await(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
+             const std::function<bool()>& done) override {
+    rest_.Await(lock, changed, done);
+  }
+  std::unique_ptr<BackgroundTask> Start(TaskPriority priority, Body body) override {
+    return rest_.Start(priority, std::move(body));
+  }
+  std::unique_ptr<Device> MakeDevice(unsigned threads) override {
+    return rest_.MakeDevice(threads);
+  }
+  Result<std::unique_ptr<LiveWeights>> OpenWeights(const std::string& name) override {
+    return rest_.OpenWeights(name);
+  }
+  Result<std::unique_ptr<LiveWeights>> CreateWeights(const std::string& name, const Plan& plan,
+                                                     const std::string& lineage) override {
+    return rest_.CreateWeights(name, plan, lineage);
+  }
+
+ private:
+  LiveEnvironment& rest_;
+  const std::string url_;
+  const std::shared_ptr<Store> store_;
+};
+
+}  // namespace
+
+RelayNode::RelayNode(const Options& options, std::shared_ptr<RelayStore> store,
+                     LiveEnvironment& environment)
+    : options_(options),
+      store_(std::move(store)),
+      environment_(std::make_unique<RelayEnvironment>(environment, options.store, store_)) {}
+
+RelayNode::~RelayNode() { Stop(); }
+
+Result<std::unique_ptr<RelayNode>> RelayNode::Start(const Options& options,
+                                                    LiveEnvironment& environment) {
+  ListenAddress address;
+  if (!options.listen.empty()) {
+    SEGUE_ASSIGN_OR_RETURN(address, ListenAddress::Parse(options.listen));
+    if (!address.IsLoopback() && options.token.empty()) {
+      return InvalidArgument("a relay at '" + address.host +
+                             "', which others can reach, needs a token (SEGUE_STORE_TOKEN)");
+    }
+  }
+  SEGUE_ASSIGN_OR_RETURN(std::unique_ptr<Store> origin,
+                         environment.OpenStore(options.store, /*create=*/false));
+  RelayStore::Options relay = options.relay;
+  relay.token = options.token;
+  SEGUE_ASSIGN_OR_RETURN(std::shared_ptr<RelayStore> store,
+                         RelayStore::Make(std::move(origin), relay));
+  std::unique_ptr<RelayNode> node(new RelayNode(options, std::move(store), environment));
+  if (!options.listen.empty()) SEGUE_RETURN_IF_ERROR(node->Serve(address));
+  return node;
+}
+
+Status RelayNode::Serve(const ListenAddress& address) {
+  ObjectService::Options service;
+  if (!address.IsLoopback()) service.read_token = options_.token;
+  service.has_listing = false;
+  service.before_read = [this](const std::string& name, const std::string& via) {
+    // A client that is no relay waits no longer than one that is.
+    return store_->Fetch(name, via.empty() ? "client" : via);
+  };
+  service_ = std::make_unique<ObjectService>(store_->kept(), std::move(service));
+  listener_ = std::make_unique<HttpListener>();
+  listener_->SetLimits(
+      options_.connections != 0 ? options_.connections : limits::kStoreConnectionsMax,
+      limits::kStoreKeepAliveSecondsMax);
+  service_->Attach(listener_->http());
+  return listener_->Start(address);
+}
+
+std::string RelayNode::url() const { return listener_ ? listener_->url() : ""; }
+
+StoreServerStatistics RelayNode::served() const {
+  return service_ ? service_->statistics() : StoreServerStatistics();
+}
+
+void RelayNode::Stop() {
+  if (listener_) listener_->Stop();
+}
+
+}  // namespace segue
