@@ -171,7 +171,13 @@ Status CheckSums(const Plan& plan, const RankSums& sums, const std::string& what
 Result<std::uint64_t> VersionOf(Store& store, const std::string& name, const Digest& digest,
                                 const std::string& what) {
   SEGUE_ASSIGN_OR_RETURN(const auto lineage, Lineage::OpenIfThere(store, name));
-  if (!lineage) return std::uint64_t{0};
+  if (!lineage) {
+    // A listing may lag, and bytes of some version must not be called version 0 for it.
+    const auto record = store.Get(object_name::Lineage(name), limits::kManifestSizeMax);
+    if (record.status().code() == StatusCode::kNotFound) return std::uint64_t{0};
+    if (!record.ok()) return record.status();
+    return Unavailable("lineage '" + name + "' is there and not listed yet");
+  }
   const auto found = lineage->FindVersion(digest, limits::kVersionMax);
   if (found) return *found;
   return VersionMismatch(what + " has digest " + digest.ToHex() +

@@ -199,10 +199,10 @@ class Receiver::Impl {
     }
     if (scrubber_) scrubber_->Forgive();
     if (status.ok()) status = CatchUp(target_version);
+    if (!status.ok()) weights_->SetPhase(Phase::kPoisoned);
     const std::lock_guard lock(mutex_);
     rebuilding_ = false;
     if (!status.ok()) {
-      weights_->SetPhase(Phase::kPoisoned);
       ready_ = false;
       Settle(ReceiverState::kPoisoned, "rebuild failed: " + status.message());
     }
@@ -479,11 +479,28 @@ class Receiver::Impl {
       if (!IsBusy() && state_ != ReceiverState::kPoisoned) message_ = versions.status().message();
       return false;
     }
-    if (versions->empty() || versions->back() <= weights_->version().version) return true;
+    if (versions->empty()) return true;
     PrepareRequest request;
     request.session = "follow-" + std::to_string(versions->back());
     request.target_version = versions->back();
+    if (!FinishFollowed(request.session).ok()) return false;
+    if (versions->back() <= weights_->version().version) return true;
+    followed_ = request.session;
     return Update(request).ok();
+  }
+
+  // What an earlier try of the follower has left half way, because the gate did not close or did
+  // not open, is finished, or given up where something newer is to come: nobody else would.
+  Status FinishFollowed(const std::string& next) {
+    ReceiverState state;
+    {
+      const std::lock_guard lock(mutex_);
+      if (followed_.empty() || session_ != followed_) return {};
+      state = state_;
+    }
+    if (state == ReceiverState::kApplied) return Resume(followed_);
+    if (state == ReceiverState::kPrepared && followed_ != next) return Abort(followed_);
+    return {};
   }
 
   const ReceiverOptions options_;
@@ -513,6 +530,7 @@ class Receiver::Impl {
 
   std::unique_ptr<BackgroundTask> prepare_task_;
   std::unique_ptr<BackgroundTask> follow_task_;
+  std::string followed_;  // The session that the follower began last; its own.
 };
 
 Status RemoveSegment(const std::string& name) { return Segment::Remove(name); }

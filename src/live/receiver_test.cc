@@ -77,6 +77,24 @@ class ReceiverTest : public testing::Test {
     return request;
   }
 
+  // Version 0 in `buffers`, bound in another order than the plan's.
+  BoundModel Bind(std::vector<ByteVector>& buffers, std::function<Status()> open_gate) const {
+    const Checkpoint base = Checkpoint::Open(trainer_.Directory(0)).value();
+    BoundModel model;
+    for (std::size_t i = 0; i < base.tensors().size(); ++i) {
+      const ByteSpan bytes = base.TensorBytes(i);
+      buffers.emplace_back(bytes.begin(), bytes.end());
+    }
+    for (std::size_t i = buffers.size(); i-- > 0;) {
+      const TensorSpec& spec = base.tensors()[i].spec;
+      model.tensors.push_back({spec.name, std::string(DtypeName(spec.dtype)), spec.shape,
+                               buffers[i].data(), buffers[i].size()});
+    }
+    model.close_gate = [](milliseconds) { return Status(); };
+    model.open_gate = std::move(open_gate);
+    return model;
+  }
+
   // What an engine sees is the trainer's version, every byte.
   void ExpectLive(std::uint64_t version) {
     auto weights = EngineWeights::Attach(name_, milliseconds(1000));
@@ -421,24 +439,13 @@ TEST_F(ReceiverTest, InterruptedApplyWithForeignBytesIsPoisoned) {
 // In one process: the caller's own buffers and gate.
 TEST_F(ReceiverTest, BoundModel) {
   Advance(1);
-  const Checkpoint base = Checkpoint::Open(trainer_.Directory(0)).value();
   std::vector<ByteVector> buffers;
-  BoundModel model;
-  for (std::size_t i = 0; i < base.tensors().size(); ++i) {
-    const ByteSpan bytes = base.TensorBytes(i);
-    buffers.emplace_back(bytes.begin(), bytes.end());
-  }
-  for (std::size_t i = buffers.size(); i-- > 0;) {
-    const TensorSpec& spec = base.tensors()[i].spec;
-    model.tensors.push_back({spec.name, std::string(DtypeName(spec.dtype)), spec.shape,
-                             buffers[i].data(), buffers[i].size()});
-  }
+  BoundModel model = Bind(buffers, [] { return Status(); });
   int closed = 0;
   model.close_gate = [&](milliseconds) {
     ++closed;
     return Status();
   };
-  model.open_gate = [] { return Status(); };
   BoundModel overlapping = model;
   overlapping.tensors[0].data = overlapping.tensors[2].data;
   EXPECT_EQ(Receiver::Open(Options(), overlapping).status().code(), StatusCode::kInvalidArgument);
@@ -509,6 +516,51 @@ TEST_F(ReceiverTest, FollowsUnderReaders) {
     EXPECT_EQ(report->seen.back().version, 6u);
   }
   ExpectLive(6);
+}
+
+// case E2 for a follower: what it has prepared waits for a gate that does not close; when a newer
+// version comes it must let go of it (found by the simulator: it never did).
+TEST_F(ReceiverTest, FollowerWhoseGateDoesNotClose) {
+  Advance(1);
+  ReceiverOptions options = Options();
+  options.gate_deadline = milliseconds(20);
+  const auto receiver = Open(options);
+  auto engine = EngineWeights::Attach(name_, milliseconds(1000)).value();
+  ASSERT_TRUE(engine.Enter(milliseconds(0)).ok());
+  receiver->Follow(milliseconds(1));
+  Advance(2);
+  const auto waits_for = [&](const std::string& session) {
+    for (int i = 0; i < 2000 && receiver->status().session != session; ++i) {
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+    return receiver->status().session;
+  };
+  EXPECT_EQ(waits_for("follow-2"), "follow-2");
+  Advance(3);
+  EXPECT_EQ(waits_for("follow-3"), "follow-3");
+  engine.Leave();
+  for (int i = 0; i < 2000 && receiver->status().version != 3; ++i) {
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  ExpectLive(3);
+}
+
+// An engine's own control may fail to go on; the follower asks it again.
+TEST_F(ReceiverTest, FollowerWhoseGateDoesNotOpen) {
+  Advance(1);
+  std::vector<ByteVector> buffers;
+  std::atomic<int> opened{0};
+  const auto receiver = Receiver::Open(Options(), Bind(buffers, [&]() -> Status {
+                                         if (++opened == 2)
+                                           return Unavailable("the engine does not answer");
+                                         return {};
+                                       }));
+  ASSERT_TRUE(receiver.ok()) << receiver.status().ToString();
+  receiver.value()->Follow(milliseconds(1));
+  Advance(2);
+  for (int i = 0; i < 2000 && opened < 3; ++i) std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_EQ(opened, 3);
+  EXPECT_EQ(receiver.value()->status().version, 2u);
 }
 
 }  // namespace

@@ -93,8 +93,13 @@ Result<LineageRecord> Lineage::ReadRecord(Store& store, const std::string& name)
                     KnownLineages(store));
   }
   const std::string object = object_name::Lineage(name);
-  SEGUE_ASSIGN_OR_RETURN(const ByteVector json, store.Get(object, limits::kManifestSizeMax));
-  SEGUE_ASSIGN_OR_RETURN(LineageRecord record, LineageRecord::Parse(json, object));
+  const Result<ByteVector> json = store.Get(object, limits::kManifestSizeMax);
+  // Never deleted, so this is not "no such lineage", which callers act upon.
+  if (json.status().code() == StatusCode::kNotFound) {
+    return Unavailable("'" + object + "' is listed and cannot be read yet");
+  }
+  if (!json.ok()) return json.status();
+  SEGUE_ASSIGN_OR_RETURN(LineageRecord record, LineageRecord::Parse(json.value(), object));
   if (record.lineage != name) {
     return Corruption("'" + object + "' names lineage '" + record.lineage + "'");
   }

@@ -48,6 +48,7 @@ FaultRates FaultRates::FromSeed(Random& random) {
   rates.device_slow = Rate(random, 0.1);
   rates.device_dies = Rate(random, 0.05);
   rates.slow_reader = Rate(random, 0.05);
+  rates.gate_fails = Rate(random, 0.3);
   return rates;
 }
 

@@ -27,6 +27,7 @@ struct FaultRates {
   double device_slow = 0;  // A chunk takes long.
   double device_dies = 0;  // An apply stops in the middle of a chunk and reports a fault.
   double slow_reader = 0;  // An engine stays in the gate beyond the deadline.
+  double gate_fails = 0;   // A bound engine's own gate does not do as it is told.
 
   // Some of them, at rates that depend on the seed: a run with everything at once finds less than
   // many with a few.

@@ -102,10 +102,12 @@ Result<std::unique_ptr<Receiver>> Host::TryOpen(SimEnvironment& environment) {
     model.tensors.push_back({tensor.spec.name, std::string(DtypeName(tensor.spec.dtype)),
                              tensor.spec.shape, view.Tensor(t), tensor.size});
   }
-  model.close_gate = [this](milliseconds deadline) {
-    return SimGate(world_, *own_).Close(deadline);
+  const auto fails = [this] { return world_.Fault(world_.rates().gate_fails); };
+  const Status failure = Unavailable("the engine's control does not answer");
+  model.close_gate = [=, this](milliseconds deadline) {
+    return fails() ? failure : SimGate(world_, *own_).Close(deadline);
   };
-  model.open_gate = [this] { return SimGate(world_, *own_).Open(); };
+  model.open_gate = [=, this] { return fails() ? failure : SimGate(world_, *own_).Open(); };
   return ReceiverInternals::Open(Options(), std::move(model), environment);
 }
 
@@ -242,6 +244,8 @@ Status Host::Checked(Receiver& receiver, const char* what, const Call& call) {
   // A follower moves on by itself meanwhile.
   if (follow_ || status.ok() || status.code() == StatusCode::kTainted) return status;
   const ReceiverStatus after = receiver.status();
+  // The one failure that comes after the point of no return: the gate did not open.
+  if (after.state == ReceiverState::kApplied) return status;
   if (after.version != version) {
     world_.Violate("refusal", std::string(what) + " failed and moved the version");
   } else if (!(segment()->Copy() == before)) {
@@ -268,7 +272,7 @@ bool Host::HasConverged(std::string& why) {
     return false;
   }
   const ReceiverStatus status = receiver_->status();
-  if (!status.ready || status.version != site_.last_version || segment()->closed()) {
+  if (!status.ready || status.version != site_.oracle.newest() || segment()->closed()) {
     why = name_ + " is " + std::string(ReceiverStateName(status.state)) + " (session '" +
           status.session + "') at version " + std::to_string(status.version) +
           (status.ready ? "" : ", not ready") + (segment()->closed() ? ", gate closed" : "") +

@@ -6,8 +6,8 @@
 // they are the process's own and die with it.
 //
 // Checkers here: a call that fails leaves version and bytes as they were, unless it says that the
-// weights are tainted; a receiver that says that it is ready has its gate open and its phase
-// serving; a scrub finds no fault where there is none.
+// weights are tainted or that they are applied and the gate did not open; a receiver that says that
+// it is ready has its gate open and its phase serving; a scrub finds no fault where there is none.
 #pragma once
 
 #include <memory>

@@ -7,6 +7,9 @@
 #include <set>
 #include <utility>
 
+#include "delta/manifest.h"
+#include "sim/site.h"
+
 namespace segue::sim {
 namespace {
 
@@ -31,7 +34,11 @@ PutOutcome StoreState::Put(const std::string& name, const ByteVector& bytes,
   object.bytes = std::make_shared<const ByteVector>(bytes);
   object.listed = object.readable = world_.now();
   if (world_.Fault(world_.rates().list_lag)) object.listed += world_.UpTo(kLagMax);
-  if (world_.Fault(world_.rates().read_lag)) object.readable += world_.UpTo(kLagMax);
+  // The record of the lineage may be unlisted for a while, not out of reach: its absence means that
+  // there is no lineage, and one look by name is all that a receiver can do to make sure.
+  if (name != object_name::Lineage(kLineageName) && world_.Fault(world_.rates().read_lag)) {
+    object.readable += world_.UpTo(kLagMax);
+  }
   ghosts_.erase(name);
   observer(name, bytes);
   if (world_.Sabotaged(Sabotage::kForgetful) && name.find("/versions/") != std::string::npos &&

@@ -53,6 +53,7 @@ class Run {
   FaultRates Rates() { return FaultRates::FromSeed(choices_); }
 
   void Populate() {
+    site_.trainers = site_.shape.second_trainer ? 2 : 1;
     site_.Supervise("trainer", [this](Process& process) { primary_.Run(process); });
     if (site_.shape.second_trainer) {
       site_.Supervise("zombie", [this](Process& process) { second_.Run(process); });
@@ -83,7 +84,7 @@ class Run {
     site_.store.Settle();
     site_.ending = true;
     world_.Note("faults have stopped");
-    std::string why = "nothing was published";
+    std::string why = "a trainer cannot publish";
     for (std::uint64_t i = 0; i < kConvergeSteps; ++i) {
       if (i % kLookInterval == 0 && AllAtLast(why)) return;
       if (!Step()) break;
@@ -92,7 +93,7 @@ class Run {
   }
 
   bool AllAtLast(std::string& why) {
-    if (site_.last_version == 0) return false;
+    if (site_.trainers != 0) return false;
     for (const auto& host : hosts_) {
       if (!host->HasConverged(why)) return false;
     }

@@ -43,8 +43,8 @@ class Site {
   SimMemory memory;
   // Faults have stopped; what is under way comes to its end.
   bool ending = false;
-  // Published after that; 0 until then.
-  std::uint64_t last_version = 0;
+  // Trainers that have not come to their end.
+  unsigned trainers = 0;
   // Figures for the report.
   std::uint64_t published = 0;
   std::uint64_t updates = 0;

@@ -40,17 +40,18 @@ void Trainer::Run(Process&) {
   Start from = StartFrom();
   for (;;) {
     world.Sleep(world.UpTo(kTrainTimeMax));
-    if (site_.ending && !primary_) return;
     const bool last = site_.ending;
+    if (last && !primary_) break;
     const TrainedModelPtr next = Train(from.model);
     if (!PublishStep(from, next)) {
       from = StartFrom();
       continue;
     }
-    if (last) return;
+    if (last) break;
     from = {next, false};
     if (site_.shape.goes_back && world.Chance(0.1)) from = StartFrom();
   }
+  --site_.trainers;
 }
 
 // The newest version, or an older one if this trainer goes back.
@@ -125,7 +126,6 @@ bool Trainer::PublishOnce(const Start& from, const TrainedModelPtr& next, bool o
   world.Note("published version " + std::to_string(report->target_version) +
              (report->already_published ? " (was there)" : ""));
   ++site_.published;
-  if (site_.ending) site_.last_version = report->target_version;
   CheckPublished(report->target_version, next);
   return true;
 }
