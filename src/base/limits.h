@@ -40,6 +40,8 @@ inline constexpr std::uint64_t kOwnerCountMax = 65'536;
 inline constexpr std::uint64_t kLineageNameSizeMax = 128;
 // Versions are decimal numbers of up to 10 digits, so that names sort.
 inline constexpr std::uint64_t kVersionMax = 9'999'999'999;
+// Marks of pruned numbers that a lineage keeps: a put may be under way that long.
+inline constexpr std::uint64_t kGoneMarksMax = 1000;
 // Steps that one combined apply may join.
 inline constexpr std::uint64_t kChainLengthMax = 100'000;
 

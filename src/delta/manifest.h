@@ -91,6 +91,8 @@ std::string Plan(std::string_view lineage, const Sha256& digest);
 std::string Layout(std::string_view lineage, const Sha256& digest);
 std::string VersionFolder(std::string_view lineage);
 std::string Version(std::string_view lineage, std::uint64_t version);
+// Says that the number has been used and its version pruned.
+std::string Gone(std::string_view lineage, std::uint64_t version);
 // One folder a version in each of these, named as PayloadFolder() and OwnerFolder() do.
 std::string PayloadFolders(std::string_view lineage);
 std::string OwnerFolders(std::string_view lineage);
@@ -102,6 +104,8 @@ std::string Owner(std::string_view lineage, std::uint64_t version, std::string_v
                   std::uint32_t owner, std::uint32_t owner_count);
 // "0000000012.json" -> 12; nothing for any other name.
 std::optional<std::uint64_t> ParseVersion(std::string_view name);
+// "0000000012.gone" -> 12; nothing for any other name.
+std::optional<std::uint64_t> ParseGone(std::string_view name);
 // "0000000012" -> 12; nothing for any other name.
 std::optional<std::uint64_t> ParseVersionFolder(std::string_view name);
 }  // namespace object_name

@@ -16,6 +16,7 @@ constexpr std::size_t kVersionDigits = 10;
 constexpr std::size_t kOwnerDigits = 5;
 constexpr std::size_t kHashDigits = 16;
 constexpr std::string_view kVersionSuffix = ".json";
+constexpr std::string_view kGoneSuffix = ".gone";
 constexpr std::string_view kNameBytes =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
 
@@ -68,6 +69,10 @@ std::string Version(std::string_view lineage, std::uint64_t version) {
   return Join(VersionFolder(lineage), Padded(version, kVersionDigits).append(kVersionSuffix));
 }
 
+std::string Gone(std::string_view lineage, std::uint64_t version) {
+  return Join(VersionFolder(lineage), Padded(version, kVersionDigits).append(kGoneSuffix));
+}
+
 std::string PayloadFolders(std::string_view lineage) { return Join(lineage, "payloads"); }
 
 std::string OwnerFolders(std::string_view lineage) { return Join(lineage, "owners"); }
@@ -94,6 +99,11 @@ std::string Owner(std::string_view lineage, std::uint64_t version, std::string_v
 std::optional<std::uint64_t> ParseVersion(std::string_view name) {
   if (!name.ends_with(kVersionSuffix)) return std::nullopt;
   return ParseVersionFolder(name.substr(0, name.size() - kVersionSuffix.size()));
+}
+
+std::optional<std::uint64_t> ParseGone(std::string_view name) {
+  if (!name.ends_with(kGoneSuffix)) return std::nullopt;
+  return ParseVersionFolder(name.substr(0, name.size() - kGoneSuffix.size()));
 }
 
 std::optional<std::uint64_t> ParseVersionFolder(std::string_view name) {

@@ -49,6 +49,10 @@ TEST(ObjectNameTest, ParsesVersionsAlone) {  // case B5
   EXPECT_EQ(object_name::ParseVersion("0000000012.json"), 12u);
   EXPECT_EQ(object_name::ParseVersion("0000000000.json"), 0u);
   EXPECT_EQ(object_name::ParseVersion("9999999999.json"), limits::kVersionMax);
+  EXPECT_EQ(object_name::Gone("run", 12), "run/versions/0000000012.gone");
+  EXPECT_EQ(object_name::ParseGone("0000000012.gone"), 12u);
+  EXPECT_EQ(object_name::ParseGone("0000000012.json"), std::nullopt);
+  EXPECT_EQ(object_name::ParseVersion("0000000012.gone"), std::nullopt);
   for (const char* name :
        {"", ".", "..", "a/b", ".json", "..json", "12.json", "00000000012.json", "000000012.json",
         "0000000012.JSON", "0000000012.json ", "0000000012jjson", "000000001a.json",

@@ -65,6 +65,23 @@ Result<Manifest> ReadManifest(Store& store, const LineageRecord& lineage, std::u
   return manifest;
 }
 
+Result<UsedNumbers> ListNumbers(Store& store, const std::string& lineage) {
+  SEGUE_ASSIGN_OR_RETURN(const auto objects, store.List(object_name::VersionFolder(lineage)));
+  UsedNumbers numbers;
+  std::vector<std::uint64_t> manifests;
+  for (const std::string& entry : objects) {
+    if (const auto version = object_name::ParseVersion(entry)) manifests.push_back(*version);
+    if (const auto version = object_name::ParseGone(entry)) numbers.gone.push_back(*version);
+  }
+  std::sort(manifests.begin(), manifests.end());
+  std::sort(numbers.gone.begin(), numbers.gone.end());
+  for (const std::uint64_t version : manifests) {
+    const bool gone = std::binary_search(numbers.gone.begin(), numbers.gone.end(), version);
+    (gone ? numbers.ghosts : numbers.versions).push_back(version);
+  }
+  return numbers;
+}
+
 std::vector<std::string> FindLineages(const std::string& folder) {
   std::vector<std::string> lineages;
   const auto names = ListDirectory(folder);
@@ -109,17 +126,25 @@ Result<LineageRecord> Lineage::ReadRecord(Store& store, const std::string& name)
 Result<Lineage> Lineage::Open(Store& store, const std::string& name) {
   Lineage lineage;
   SEGUE_ASSIGN_OR_RETURN(lineage.record_, ReadRecord(store, name));
-  SEGUE_ASSIGN_OR_RETURN(const auto objects, store.List(object_name::VersionFolder(name)));
-  for (const std::string& entry : objects) {
-    const auto version = object_name::ParseVersion(entry);
-    if (!version) continue;
-    Result<Manifest> manifest = ReadManifest(store, lineage.record_, *version);
+  SEGUE_ASSIGN_OR_RETURN(const auto versions, ListVersions(store, name));
+  for (const std::uint64_t version : versions) {
+    Result<Manifest> manifest = ReadManifest(store, lineage.record_, version);
     if (manifest.status().code() == StatusCode::kNotFound) continue;
     if (!manifest.ok()) return manifest.status();
-    lineage.manifests_.emplace(*version, std::move(manifest).value());
+    lineage.manifests_.emplace(version, std::move(manifest).value());
   }
+  SEGUE_RETURN_IF_ERROR(lineage.DropGone(store));
   SEGUE_RETURN_IF_ERROR(lineage.CheckAgreement());
   return lineage;
+}
+
+// What was pruned while the manifests were read: one of that number that was read may be of a put
+// that came back to it, and so have another content. The mark came before that.
+Status Lineage::DropGone(Store& store) {
+  if (manifests_.empty()) return {};
+  SEGUE_ASSIGN_OR_RETURN(const UsedNumbers numbers, ListNumbers(store, record_.lineage));
+  for (const std::uint64_t version : numbers.gone) manifests_.erase(version);
+  return {};
 }
 
 // Origin, targets and bases speak of the same versions; none may say otherwise than another.
@@ -148,13 +173,8 @@ Status Lineage::CheckAgreement() const {
 
 Result<std::vector<std::uint64_t>> Lineage::ListVersions(Store& store, const std::string& name) {
   SEGUE_RETURN_IF_ERROR(CheckLineageName(name));
-  SEGUE_ASSIGN_OR_RETURN(const auto objects, store.List(object_name::VersionFolder(name)));
-  std::vector<std::uint64_t> versions;
-  for (const std::string& entry : objects) {
-    if (const auto version = object_name::ParseVersion(entry)) versions.push_back(*version);
-  }
-  std::sort(versions.begin(), versions.end());
-  return versions;
+  SEGUE_ASSIGN_OR_RETURN(UsedNumbers numbers, ListNumbers(store, name));
+  return std::move(numbers.versions);
 }
 
 Result<std::optional<Lineage>> Lineage::OpenIfThere(Store& store, const std::string& name) {

@@ -30,6 +30,16 @@ struct Way {
   std::vector<Manifest> manifests;
 };
 
+// The numbers that a lineage has used, as one listing shows them; ascending.
+struct UsedNumbers {
+  std::vector<std::uint64_t> versions;  // With a manifest, and not gone.
+  std::vector<std::uint64_t> gone;      // Pruned.
+  // Gone, with a manifest: of a pruner that was killed, or brought back by a put that was under way
+  // for long. No versions.
+  std::vector<std::uint64_t> ghosts;
+};
+Result<UsedNumbers> ListNumbers(Store& store, const std::string& lineage);
+
 // Names of the lineages in a folder that is a dir store's.
 std::vector<std::string> FindLineages(const std::string& folder);
 
@@ -79,6 +89,7 @@ class Lineage {
   Result<Layout> ReadLayout(Store& store, const Sha256& digest) const;
 
  private:
+  Status DropGone(Store& store);
   Status CheckAgreement() const;
 
   LineageRecord record_;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Prune. The manifest goes first: from then on no reader starts on the version, and one that has
-// begun is told that it is gone (case G2). Other pruners may do the same at the same time.
+// Prune. The number is marked and the manifest goes first: from then on no reader starts on the
+// version, and one that has begun is told that it is gone (case G2). The mark stays, so that a put
+// that has been under way since before cannot give the number another content. Other pruners may do
+// the same at the same time.
 #include "sync/prune.h"
 
 #include <algorithm>
@@ -9,6 +11,7 @@
 #include <span>
 
 #include "base/file.h"
+#include "base/limits.h"
 #include "sync/lineage.h"
 
 namespace segue {
@@ -28,7 +31,8 @@ class Pruner {
 
  private:
   Status Prune(std::uint64_t retain) {
-    SEGUE_ASSIGN_OR_RETURN(const auto versions, Lineage::ListVersions(store_, name_));
+    SEGUE_ASSIGN_OR_RETURN(const UsedNumbers numbers, ListNumbers(store_, name_));
+    const std::vector<std::uint64_t>& versions = numbers.versions;
     if (versions.empty()) return {};
     const std::size_t count = versions.size() <= retain ? 0 : versions.size() - retain;
     const auto kept = std::span(versions).subspan(count);
@@ -38,8 +42,21 @@ class Pruner {
       if (status.ok()) report_.pruned.push_back(version);
       Note("version " + std::to_string(version), status);
     }
+    for (const std::uint64_t version : numbers.ghosts) {
+      Note("what came back as version " + std::to_string(version),
+           store_.Delete(object_name::Version(name_, version)));
+    }
     RemoveOrphans(versions);
+    RemoveOldMarks(numbers.gone);
     return {};
+  }
+
+  void RemoveOldMarks(const std::vector<std::uint64_t>& gone) {
+    if (gone.size() <= limits::kGoneMarksMax) return;
+    for (const std::uint64_t version : std::span(gone).first(gone.size() - limits::kGoneMarksMax)) {
+      Note("mark of version " + std::to_string(version),
+           store_.Delete(object_name::Gone(name_, version)));
+    }
   }
 
   // Objects that the kept versions name (one of them may lie in an older version's folder), and
@@ -55,6 +72,7 @@ class Pruner {
   }
 
   Status PruneVersion(std::uint64_t version) {
+    SEGUE_RETURN_IF_ERROR(store_.PutIfAbsent(object_name::Gone(name_, version), {}).status());
     SEGUE_RETURN_IF_ERROR(store_.Delete(object_name::Version(name_, version)));
     return EmptyFolder(object_name::PayloadFolder(name_, version));
   }

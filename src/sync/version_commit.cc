@@ -194,13 +194,24 @@ Status VersionCommit::PutManifest(const Manifest& manifest) {
   SEGUE_ASSIGN_OR_RETURN(const PutOutcome outcome, store_.PutIfAbsent(name, AsBytes(json)));
   if (outcome == PutOutcome::kCreated) {
     report_.published_bytes += json.size();
-    return {};
+    return CheckNotGone(identity);
   }
   SEGUE_ASSIGN_OR_RETURN(const Manifest found,
                          ReadManifest(store_, RecordFor(identity), identity.target_version));
   if (!IsSameStep(found.identity, identity)) return VersionIsTaken(found.identity, identity);
   report_.already_published = true;
-  return {};
+  return CheckNotGone(identity);
+}
+
+// The number was free when this publish began. If it has been used and pruned since, the manifest
+// is there and is no version.
+Status VersionCommit::CheckNotGone(const DeltaIdentity& identity) {
+  SEGUE_ASSIGN_OR_RETURN(const UsedNumbers numbers, ListNumbers(store_, options_.lineage));
+  const auto& gone = numbers.gone;
+  if (!std::binary_search(gone.begin(), gone.end(), identity.target_version)) return {};
+  return InvalidArgument("version " + std::to_string(identity.target_version) + " of lineage '" +
+                         options_.lineage +
+                         "' was published by another and pruned meanwhile; use the next number");
 }
 
 void VersionCommit::FillReport(const DeltaIdentity& identity, std::uint64_t payload_bytes) {

@@ -68,6 +68,7 @@ class VersionCommit {
   Status PutLayout(const Layout* layout);
   Status PutLineage(const DeltaIdentity& identity);
   Status PutManifest(const Manifest& manifest);
+  Status CheckNotGone(const DeltaIdentity& identity);
   LineageRecord RecordFor(const DeltaIdentity& identity) const;
   void FillReport(const DeltaIdentity& identity, std::uint64_t payload_bytes);
 

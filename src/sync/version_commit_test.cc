@@ -72,5 +72,16 @@ TEST_F(VersionCommitOrderTest, AnotherLineageCameFirst) {
   EXPECT_TRUE(Lineage::ListVersions(*store_, "default").value().empty());
 }
 
+// A publisher that was slow: its number has been used and pruned before its manifest is put.
+TEST_F(VersionCommitOrderTest, TheNumberIsGone) {
+  ASSERT_TRUE(store_->PutIfAbsent(object_name::Gone("default", 1), {}).ok());
+  const Status status = Commit();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("pruned meanwhile"), std::string::npos) << status.message();
+  EXPECT_FALSE(report_.committed);
+  EXPECT_TRUE(Lineage::ListVersions(*store_, "default").value().empty());
+  EXPECT_EQ(Commit().code(), StatusCode::kInvalidArgument);  // The same step again.
+}
+
 }  // namespace
 }  // namespace segue

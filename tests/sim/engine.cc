@@ -81,6 +81,7 @@ void ReadOnce(Site& site, SimSegment& segment, unsigned slot, const ReportedVers
 
 void RunEngine(Site& site, Process& process, const std::string& name) {
   World& world = site.world;
+  if (world.Sabotaged(Sabotage::kLateRot)) return;
   (void)world.Await([&] { return site.memory.Find(name) != nullptr; });
   SimSegment& segment = *site.memory.Find(name);
   const Slot slot(segment, process);

@@ -9,16 +9,21 @@
 namespace segue::sim {
 namespace {
 
-constexpr std::array<std::pair<Sabotage, std::string_view>, 10> kSabotages = {{
+constexpr std::array<std::pair<Sabotage, std::string_view>, 15> kSabotages = {{
     {Sabotage::kNone, "none"},
     {Sabotage::kSkipProof, "skip-proof"},
     {Sabotage::kApplyTwice, "apply-twice"},
     {Sabotage::kOpenGate, "open-gate"},
+    {Sabotage::kNoGate, "no-gate"},
     {Sabotage::kOverwrite, "overwrite"},
     {Sabotage::kWrongVersion, "wrong-version"},
     {Sabotage::kDirtyRefusal, "dirty-refusal"},
-    {Sabotage::kNeverHeals, "never-heals"},
+    {Sabotage::kDirtyPreflight, "dirty-preflight"},
+    {Sabotage::kRot, "rot"},
+    {Sabotage::kLateRot, "late-rot"},
+    {Sabotage::kWrongFiles, "wrong-files"},
     {Sabotage::kForgetful, "forgetful"},
+    {Sabotage::kNeverHeals, "never-heals"},
     {Sabotage::kRealClock, "real-clock"},
 }};
 

@@ -37,15 +37,20 @@ struct FaultRates {
 // One thing done wrong on purpose.
 enum class Sabotage {
   kNone,
-  kSkipProof,     // The device writes a wrong byte and reports success.
-  kApplyTwice,    // The device applies each chunk twice and reports success.
-  kOpenGate,      // The gate reports that it is closed and lets engines in.
-  kOverwrite,     // The store lets a second put of a name win.
-  kWrongVersion,  // The record gets another version than the one that was applied.
-  kDirtyRefusal,  // A preflight that refuses has written before.
-  kNeverHeals,    // The store stays as it is when faults stop.
-  kForgetful,     // The store acknowledges manifests that it then does not have.
-  kRealClock,     // A line of the trace depends on the real clock.
+  kSkipProof,       // The device writes a wrong byte and reports success.
+  kApplyTwice,      // The device applies each chunk twice and reports success.
+  kOpenGate,        // The gate reports that it is closed and lets engines in.
+  kNoGate,          // The gate reports that it is closed and is open.
+  kOverwrite,       // The store lets a second put of a name win.
+  kWrongVersion,    // The record gets another version than the one that was applied.
+  kDirtyRefusal,    // A preflight that refuses has written before.
+  kDirtyPreflight,  // A preflight that succeeds has written.
+  kRot,             // A byte of weights at rest changes by itself.
+  kLateRot,         // The same where no engine reads.
+  kWrongFiles,      // A checkpoint is not what the trainer has in memory.
+  kForgetful,       // The store acknowledges manifests that it then does not have.
+  kNeverHeals,      // The store answers nobody when faults have stopped.
+  kRealClock,       // A line of the trace depends on the real clock.
 };
 
 std::string_view SabotageName(Sabotage sabotage);

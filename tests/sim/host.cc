@@ -56,13 +56,14 @@ ReceiverOptions Host::Options() const {
 
 void Host::Run(Process& process) {
   receiver_ = nullptr;
-  SimEnvironment environment(
-      world_, site_.store, site_.memory, [](const std::string&, ByteSpan) {},
-      [this] { return segment(); });
+  SimEnvironment environment(world_, site_.store, site_.memory, NoObserver,
+                             [this] { return segment(); });
   if (bound_) {
     own_ = std::make_unique<SimSegment>(name_, site_.plan, kLineageName);
     FillBound();
-    world_.Start(process, "reader", [this, &process] { ReadBound(process); });
+    if (!world_.Sabotaged(Sabotage::kLateRot)) {
+      world_.Start(process, "reader", [this, &process] { ReadBound(process); });
+    }
   }
   for (;;) {
     const std::unique_ptr<Receiver> receiver = Open(environment);

@@ -20,7 +20,7 @@ constexpr char kUsage[] =
     "usage: segue_sim [--seed N] [--seeds COUNT] [--steps M] [--trace] [--sabotage KIND]\n"
     "  --seed N        the first seed (1)\n"
     "  --seeds COUNT   how many, one after the other (1)\n"
-    "  --steps M       steps with faults (3000)\n"
+    "  --steps M       steps with faults (20000)\n"
     "  --trace         print every event\n"
     "  --sabotage KIND do one thing wrong on purpose; a checker must find it\n";
 
@@ -89,19 +89,16 @@ int Main(int count, char** words) {
       PrintFailure(options, report);
       return 1;
     }
-    sum.steps += report.steps;
-    sum.published += report.published;
-    sum.updates += report.updates;
-    sum.takeovers += report.takeovers;
-    sum.rebuilds += report.rebuilds;
+    sum.Add(report);
     hash = report.hash;
   }
+  const auto number = [](std::uint64_t value) { return static_cast<unsigned long long>(value); };
   std::printf(
-      "%llu seeds, %llu steps: %llu versions published, %llu updates by hand, "
-      "%llu receivers opened, %llu rebuilds; no checker objects; last trace %s\n",
-      static_cast<unsigned long long>(arguments.seeds), static_cast<unsigned long long>(sum.steps),
-      static_cast<unsigned long long>(sum.published), static_cast<unsigned long long>(sum.updates),
-      static_cast<unsigned long long>(sum.takeovers), static_cast<unsigned long long>(sum.rebuilds),
+      "%llu seeds, %llu steps: %llu versions published, %llu updates by hand, %llu deaths, "
+      "%llu receivers opened, %llu of them in the middle of an apply, %llu rebuilds; no "
+      "checker objects; last trace %s\n",
+      number(arguments.seeds), number(sum.steps), number(sum.published), number(sum.updates),
+      number(sum.deaths), number(sum.takeovers), number(sum.resolved), number(sum.rebuilds),
       hash.c_str());
   return 0;
 }

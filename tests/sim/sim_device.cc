@@ -26,6 +26,7 @@ std::optional<ChunkFault> SimDevice::Preflight(std::span<const ChunkWork> batch)
     const ChunkWork& work = batch[i];
     const ByteVector before(work.live, work.live + work.size);
     auto fault = real_->Preflight(batch.subspan(i, 1));
+    if (world_.Sabotaged(Sabotage::kDirtyPreflight)) work.live[0] ^= std::byte{1};
     if (!std::equal(before.begin(), before.end(), work.live)) {
       world_.Violate("preflight", "a preflight has written");
     }

@@ -29,7 +29,7 @@ class FiberTask final : public BackgroundTask {
 }  // namespace
 
 Result<std::unique_ptr<Store>> SimEnvironment::OpenStore(const std::string& url, bool) {
-  return std::unique_ptr<Store>(std::make_unique<SimStore>(world_, store_, url, observer_));
+  return std::unique_ptr<Store>(std::make_unique<SimStore>(world_, store_, url, observers_));
 }
 
 void SimEnvironment::Sleep(Clock::duration time, const std::stop_token& stop) {

@@ -15,15 +15,20 @@
 
 namespace segue::sim {
 
+// For processes whose puts are nobody's business.
+inline StoreState::Observer NoObserver() {
+  return [](const std::string&, ByteSpan) {};
+}
+
 class SimEnvironment final : public LiveEnvironment {
  public:
-  // `observer`: sees what this process puts into the store. `segment`: the one that it writes to.
-  SimEnvironment(World& world, StoreState& store, SimMemory& memory, StoreState::Observer observer,
-                 std::function<SimSegment*()> segment)
+  // `observers`: who sees what this process puts into the store. `segment`: what it writes to.
+  SimEnvironment(World& world, StoreState& store, SimMemory& memory,
+                 StoreState::Observers observers, std::function<SimSegment*()> segment)
       : world_(world),
         store_(store),
         memory_(memory),
-        observer_(std::move(observer)),
+        observers_(std::move(observers)),
         segment_(std::move(segment)) {}
 
   Result<std::unique_ptr<Store>> OpenStore(const std::string& url, bool create) override;
@@ -42,7 +47,7 @@ class SimEnvironment final : public LiveEnvironment {
   World& world_;
   StoreState& store_;
   SimMemory& memory_;
-  const StoreState::Observer observer_;
+  const StoreState::Observers observers_;
   const std::function<SimSegment*()> segment_;
 };
 

@@ -33,7 +33,9 @@ PutOutcome StoreState::Put(const std::string& name, const ByteVector& bytes,
   Object& object = objects_[name];
   object.bytes = std::make_shared<const ByteVector>(bytes);
   object.listed = object.readable = world_.now();
-  if (world_.Fault(world_.rates().list_lag)) object.listed += world_.UpTo(kLagMax);
+  // A mark is there to be seen with the listing that it changes.
+  const bool mark = object_name::ParseGone(name.substr(name.rfind('/') + 1)).has_value();
+  if (!mark && world_.Fault(world_.rates().list_lag)) object.listed += world_.UpTo(kLagMax);
   // The record of the lineage may be unlisted for a while, not out of reach: its absence means that
   // there is no lineage, and one look by name is all that a receiver can do to make sure.
   if (name != object_name::Lineage(kLineageName) && world_.Fault(world_.rates().read_lag)) {
@@ -106,7 +108,8 @@ Status SimStore::Arrive(const std::string& what) {
   Duration time = world_.UpTo(kCallTimeMax);
   if (world_.Fault(world_.rates().slow)) time += world_.UpTo(kSlowCallMax);
   world_.Sleep(time);
-  if (!world_.Fault(world_.rates().refused)) return {};
+  const bool healed = world_.faults_on() || !world_.Sabotaged(Sabotage::kNeverHeals);
+  if (healed && !world_.Fault(world_.rates().refused)) return {};
   world_.Note(what + ": refused");
   return Unavailable("the store does not answer");
 }
@@ -153,7 +156,7 @@ Result<PutOutcome> SimStore::Put(const std::string& name, const ByteVector& byte
   const auto outcome = std::make_shared<PutOutcome>(PutOutcome::kAlreadyThere);
   const auto copy = std::make_shared<const ByteVector>(bytes);
   SEGUE_RETURN_IF_ERROR(Change(
-      what, [&world = world_, &state = state_, name, copy, outcome, what, observer = observer_] {
+      what, [&world = world_, &state = state_, name, copy, outcome, what, observer = observers_()] {
         *outcome = state.Put(name, *copy, observer);
         world.Note(what + (*outcome == PutOutcome::kCreated ? ": created" : ": already there"));
       }));

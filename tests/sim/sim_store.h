@@ -24,6 +24,7 @@ class StoreState {
 
   // Called when an object of that name comes into being.
   using Observer = std::function<void(const std::string& name, ByteSpan bytes)>;
+  using Observers = std::function<Observer()>;
 
   PutOutcome Put(const std::string& name, const ByteVector& bytes, const Observer& observer);
   void Delete(const std::string& name);
@@ -51,9 +52,9 @@ class StoreState {
 // One process's door to it.
 class SimStore final : public Store {
  public:
-  // `observer`: sees what is put through this door.
-  SimStore(World& world, StoreState& state, std::string url, StoreState::Observer observer)
-      : world_(world), state_(state), url_(std::move(url)), observer_(std::move(observer)) {}
+  // `observers`: gives, for each put through this door, who is to see what comes of it.
+  SimStore(World& world, StoreState& state, std::string url, StoreState::Observers observers)
+      : world_(world), state_(state), url_(std::move(url)), observers_(std::move(observers)) {}
 
   Result<std::unique_ptr<StoreWriter>> StartWrite() override;
   Result<ByteVector> Get(const std::string& name, std::uint64_t size_max) override;
@@ -81,7 +82,7 @@ class SimStore final : public Store {
   World& world_;
   StoreState& state_;
   const std::string url_;
-  const StoreState::Observer observer_;
+  const StoreState::Observers observers_;
 };
 
 }  // namespace segue::sim

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -40,6 +41,7 @@ class SimWeights final : public LiveWeights {
         plan_(segment.plan()),
         map_(LiveMap::Whole(segment.plan(), segment.view())) {
     segment_.held = true;
+    if (phase() == Phase::kApplying) before_resolve_.emplace(segment_.Copy());
     segment_.words().EndRecord();
   }
   ~SimWeights() override { segment_.held = false; }
@@ -65,6 +67,8 @@ class SimWeights final : public LiveWeights {
   void Commit(std::uint64_t version, const Digest& digest) override {
     std::string what;
     if (!oracle_.Agrees(version, ReadOnly(segment_.view()), what)) world_.Violate("bytes", what);
+    if (before_resolve_ && world_.MustDie()) DieInsideResolve();
+    before_resolve_.reset();
     const std::uint64_t stated =
         version +
         (world_.Sabotaged(Sabotage::kWrongVersion) && version > 1 && oracle_.Find(version - 1) ? -1
@@ -82,6 +86,19 @@ class SimWeights final : public LiveWeights {
   }
 
  private:
+  // As if the resolution had come only so far: chunks are as it left them, as it found them, or so
+  // up to some element.
+  void DieInsideResolve() {
+    const ModelView before = before_resolve_->view();
+    for (std::uint64_t chunk = 0; chunk < plan().chunk_count(); ++chunk) {
+      const ChunkPlace place = plan().Chunk(chunk);
+      std::uint64_t cut = world_.Below(3) * place.size;
+      if (cut > place.size) cut = world_.Below(place.size / place.width + 1) * place.width;
+      std::memcpy(segment_.view().Chunk(place) + cut, before.Chunk(place) + cut, place.size - cut);
+    }
+    world_.Die("inside the resolution");
+  }
+
   // Real stores, all of them or the first few: then the process dies.
   void Write(const std::string& what, const std::function<void()>& stores) {
     world_.Point(what.c_str());
@@ -113,6 +130,7 @@ class SimWeights final : public LiveWeights {
   SimGate gate_;
   PlanSlot plan_;
   const LiveMap map_;
+  std::optional<test::Model> before_resolve_;  // As the last receiver left the weights.
 };
 
 }  // namespace
@@ -148,6 +166,9 @@ Result<std::unique_ptr<LiveWeights>> SimMemory::Open(const std::string& name) {
   SimSegment* const segment = Find(name);
   if (segment == nullptr) return NotFound("no segment '" + name + "'");
   if (segment->held) return Unavailable("segment '" + name + "' is held");
+  if (segment->words().phase().load() == static_cast<std::uint32_t>(Phase::kApplying)) {
+    ++interrupted_;
+  }
   return std::unique_ptr<LiveWeights>(std::make_unique<SimWeights>(world_, oracle_, *segment));
 }
 
@@ -174,6 +195,7 @@ Status SimGate::Close(std::chrono::milliseconds deadline) {
     return {};
   }
   segment_.applied.clear();
+  if (world_.Sabotaged(Sabotage::kNoGate)) return {};
   const bool was_closed = segment_.closed();
   segment_.words().gate().store(kGateClosed);
   world_.Note("gate closing");
@@ -194,6 +216,10 @@ Status SimGate::Close(std::chrono::milliseconds deadline) {
 
 Status SimGate::Open() {
   world_.Point("open gate");
+  const bool rots = world_.Sabotaged(Sabotage::kRot) || world_.Sabotaged(Sabotage::kLateRot);
+  if (rots && world_.Chance(0.1)) {
+    segment_.view().Tensor(0)[world_.Below(64)] ^= std::byte{16};
+  }
   segment_.words().gate().store(kGateOpen);
   world_.Note("gate open");
   return {};

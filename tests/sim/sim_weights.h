@@ -65,11 +65,14 @@ class SimMemory {
                                               const std::string& lineage);
   // Null where there is none.
   SimSegment* Find(const std::string& name);
+  // How often a receiver found an apply that another had not finished.
+  std::uint64_t interrupted() const { return interrupted_; }
 
  private:
   World& world_;
   const Oracle& oracle_;
   std::map<std::string, std::unique_ptr<SimSegment>> segments_;
+  std::uint64_t interrupted_ = 0;
 };
 
 // The receiver's side; the engines' side is in engine.cc.

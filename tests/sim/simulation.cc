@@ -46,6 +46,8 @@ class Run {
     report.updates = site_.updates;
     report.takeovers = site_.takeovers;
     report.rebuilds = site_.rebuilds;
+    report.deaths = world_.deaths();
+    report.resolved = site_.memory.interrupted();
     return report;
   }
 
@@ -110,6 +112,16 @@ class Run {
 };
 
 }  // namespace
+
+void SimulationReport::Add(const SimulationReport& other) {
+  steps += other.steps;
+  published += other.published;
+  updates += other.updates;
+  takeovers += other.takeovers;
+  rebuilds += other.rebuilds;
+  deaths += other.deaths;
+  resolved += other.resolved;
+}
 
 SimulationReport RunSimulation(const SimulationOptions& options) {
   const auto scratch = ScratchDirectory::Make(options.scratch, "segue-sim");

@@ -17,7 +17,7 @@ namespace segue::sim {
 
 struct SimulationOptions {
   std::uint64_t seed = 1;
-  std::uint64_t steps = 3000;  // With faults.
+  std::uint64_t steps = 20'000;  // With faults.
   Sabotage sabotage = Sabotage::kNone;
   bool print = false;   // The trace, as it happens.
   std::string scratch;  // An existing folder; what is made there is removed again.
@@ -32,6 +32,11 @@ struct SimulationReport {
   std::uint64_t updates = 0;
   std::uint64_t takeovers = 0;
   std::uint64_t rebuilds = 0;
+  std::uint64_t deaths = 0;    // Of processes.
+  std::uint64_t resolved = 0;  // Takeovers of an apply that another receiver had begun.
+
+  // Adds the figures of another run.
+  void Add(const SimulationReport& other);
 };
 
 SimulationReport RunSimulation(const SimulationOptions& options);

@@ -34,6 +34,7 @@ Shape Shape::FromSeed(Random& random) {
   Shape shape;
   shape.hosts = 1 + static_cast<unsigned>(random.Below(3));
   shape.second_trainer = random.Below(3) == 0;
+  shape.buffers = random.Below(3) == 0;
   shape.owners = random.Below(3) == 0;
   shape.goes_back = random.Below(3) == 0;
   shape.pruner = random.Below(4) == 0;
@@ -63,6 +64,7 @@ TrainedModelPtr Site::Save(const test::Model& model) {
     const PlanTensor& tensor = plan.tensors()[t];
     tensors.push_back({tensor.spec, ByteVector(view.Tensor(t), view.Tensor(t) + tensor.size)});
   }
+  if (world.Sabotaged(Sabotage::kWrongFiles) && saved_ > 2) tensors[0].bytes[7] ^= std::byte{1};
   test::WriteSafetensors(JoinPath(directory, "model.safetensors"), tensors);
   return std::make_shared<const TrainedModel>(TrainedModel{model, directory});
 }

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <iterator>
 
-#include "sim/sim_environment.h"
 #include "sync/lineage.h"
 #include "sync/prune.h"
+#include "sync/publisher_internals.h"
 
 namespace segue::sim {
 namespace {
@@ -33,11 +33,22 @@ PublishOptions OptionsOf(const Site& site, const std::string& base, const std::s
   return options;
 }
 
+std::vector<SourceTensor> TensorsOf(const Site& site, const test::Model& model) {
+  std::vector<SourceTensor> tensors;
+  const ModelView view = model.view();
+  for (std::size_t t = 0; t < site.plan.tensors().size(); ++t) {
+    const PlanTensor& tensor = site.plan.tensors()[t];
+    tensors.push_back({tensor.spec.name, std::string(DtypeName(tensor.spec.dtype)),
+                       tensor.spec.shape, view.Tensor(t), tensor.size});
+  }
+  return tensors;
+}
+
 }  // namespace
 
 void Trainer::Run(Process&) {
   World& world = site_.world;
-  Start from = StartFrom();
+  State from = StartFrom();
   for (;;) {
     world.Sleep(world.UpTo(kTrainTimeMax));
     const bool last = site_.ending;
@@ -48,22 +59,25 @@ void Trainer::Run(Process&) {
       continue;
     }
     if (last) break;
-    from = {next, false};
+    from.model = next;
+    from.branch = false;
     if (site_.shape.goes_back && world.Chance(0.1)) from = StartFrom();
   }
   --site_.trainers;
 }
 
 // The newest version, or an older one if this trainer goes back.
-Trainer::Start Trainer::StartFrom() {
+Trainer::State Trainer::StartFrom() {
   World& world = site_.world;
   const auto& models = site_.oracle.models();
   auto chosen = std::prev(models.end());
   const bool back = !site_.ending && site_.shape.goes_back && world.Chance(0.3);
-  if (back)
-    std::advance(chosen, -static_cast<long>(world.Below(std::min<std::size_t>(4, models.size()))));
+  if (back) {
+    const std::uint64_t steps = world.Below(std::min<std::size_t>(4, models.size()));
+    std::advance(chosen, -static_cast<long>(steps));
+  }
   world.Note("starts from version " + std::to_string(chosen->first));
-  return {chosen->second, back};
+  return {chosen->second, back, nullptr};
 }
 
 TrainedModelPtr Trainer::Train(const TrainedModelPtr& base) {
@@ -75,36 +89,29 @@ TrainedModelPtr Trainer::Train(const TrainedModelPtr& base) {
   return site_.Save(model);
 }
 
-bool Trainer::PublishStep(const Start& from, const TrainedModelPtr& next) {
+bool Trainer::PublishStep(State& from, const TrainedModelPtr& next) {
   World& world = site_.world;
   const bool owners = site_.shape.owners && world.Chance(0.4);
+  publishing_ = next;
   for (std::uint64_t i = 0; i < kTries; ++i) {
     if (i != 0) world.Sleep(world.UpTo(kRetryTimeMax));
-    if (PublishOnce(from, next, owners)) return true;
+    const auto report =
+        site_.shape.buffers ? PublishBuffers(from) : PublishCheckpoint(from, owners);
+    if (!report.ok()) {
+      world.Note("publish", report.status());
+      continue;
+    }
+    world.Note("published version " + std::to_string(report->target_version) +
+               (report->already_published ? " (was there)" : ""));
+    ++site_.published;
+    CheckPublished(report->target_version, next);
+    return true;
   }
   return false;
 }
 
-StoreState::Observer Trainer::ObserverOf(const TrainedModelPtr& model) {
-  return [&site = site_, model](const std::string& name, ByteSpan bytes) {
-    const std::size_t slash = name.rfind('/');
-    if (name.substr(0, slash) != object_name::VersionFolder(kLineageName)) return;
-    const auto version = object_name::ParseVersion(name.substr(slash + 1));
-    const auto manifest = Manifest::Parse(bytes, name);
-    const Digest digest = DigestModel(site.plan, model->model.view(), 1);
-    if (!version || !manifest.ok() || manifest->identity.target_digest != digest) {
-      site.world.Violate("manifest", "'" + name + "' does not name the trainer's bytes");
-      return;
-    }
-    site.oracle.Learn(*version, model);
-  };
-}
-
-bool Trainer::PublishOnce(const Start& from, const TrainedModelPtr& next, bool owners) {
-  World& world = site_.world;
-  SimEnvironment environment(world, site_.store, site_.memory, ObserverOf(next),
-                             [] { return nullptr; });
-  PublishOptions options = OptionsOf(site_, from.model->directory, next->directory);
+Result<PublishReport> Trainer::PublishCheckpoint(const State& from, bool owners) {
+  PublishOptions options = OptionsOf(site_, from.model->directory, publishing_->directory);
   options.allow_branch = from.branch;
   std::unique_ptr<BackgroundTask> other;
   if (owners) {
@@ -113,21 +120,48 @@ bool Trainer::PublishOnce(const Start& from, const TrainedModelPtr& next, bool o
     options.session = name_ + "-" + std::to_string(attempts_++);
     PublishOptions second = options;
     second.owner = 1;
-    other = environment.Start(TaskPriority::kNormal, [&environment, second](const auto&) {
-      (void)PublishIn(environment, second).ok();
+    other = environment_.Start(TaskPriority::kNormal, [this, second](const auto&) {
+      (void)PublishIn(environment_, second).ok();
     });
   }
-  const auto report = PublishIn(environment, options);
+  auto report = PublishIn(environment_, options);
   other.reset();
-  if (!report.ok()) {
-    world.Note("publish", report.status());
-    return false;
+  return report;
+}
+
+Result<PublishReport> Trainer::PublishBuffers(State& from) {
+  if (!from.publisher) {
+    PublisherOptions options;
+    options.store = kStoreUrl;
+    options.lineage = kLineageName;
+    options.profile = site_.shape.profile;
+    options.chunk_size = site_.plan.chunk_size();
+    options.allow_branch = from.branch;
+    options.threads = 1;
+    options.retain = site_.shape.retain;
+    const auto base = TensorsOf(site_, from.model->model);
+    SEGUE_ASSIGN_OR_RETURN(from.publisher, PublisherInternals::Open(environment_, options, base));
   }
-  world.Note("published version " + std::to_string(report->target_version) +
-             (report->already_published ? " (was there)" : ""));
-  ++site_.published;
-  CheckPublished(report->target_version, next);
-  return true;
+  return from.publisher->Publish(TensorsOf(site_, publishing_->model));
+}
+
+StoreState::Observer Trainer::ObserverOf(const TrainedModelPtr& model) {
+  return [&site = site_, model](const std::string& name, ByteSpan bytes) {
+    const std::size_t slash = name.rfind('/');
+    if (name.substr(0, slash) != object_name::VersionFolder(kLineageName)) return;
+    const auto version = object_name::ParseVersion(name.substr(slash + 1));
+    if (!version) return;
+    const auto manifest = Manifest::Parse(bytes, name);
+    const Digest digest = DigestModel(site.plan, model->model.view(), 1);
+    if (!manifest.ok() || manifest->identity.target_digest != digest) {
+      site.world.Violate("manifest", "'" + name + "' does not name the trainer's bytes");
+      return;
+    }
+    // Under a number that was pruned it is no version.
+    if (!site.store.Has(object_name::Gone(kLineageName, *version))) {
+      site.oracle.Learn(*version, model);
+    }
+  };
 }
 
 void Trainer::CheckPublished(std::uint64_t version, const TrainedModelPtr& model) {
@@ -145,8 +179,7 @@ void Trainer::CheckPublished(std::uint64_t version, const TrainedModelPtr& model
 
 void RunPruner(Site& site) {
   World& world = site.world;
-  SimEnvironment environment(
-      world, site.store, site.memory, [](const std::string&, ByteSpan) {}, [] { return nullptr; });
+  SimEnvironment environment(world, site.store, site.memory, NoObserver, [] { return nullptr; });
   while (!site.ending) {
     world.Sleep(world.UpTo(4 * kTrainTimeMax));
     const auto store = environment.OpenStore(kStoreUrl, false);

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trainer: changes weights and publishes each step by the real Publish(), alone or as two owners;
-// when it cannot, it starts again from a checkpoint of a published version, as trainers do. Two of
-// them at once are two that each believe to be the only one.
+// Trainer: changes weights and publishes each step, by the real Publish() from checkpoints (alone
+// or as two owners) or by the real Publisher from its buffers; when it cannot, it starts again from
+// a published version, as trainers do. Two of them at once are two that each believe to be the only
+// one.
 //
 // Checkers here: a publish that succeeded is in the store under the number that it reports, with
 // the trainer's bytes; the digest in a manifest is that of the bytes.
 #pragma once
 
+#include <memory>
 #include <string>
 
+#include "segue/publisher.h"
+#include "sim/sim_environment.h"
 #include "sim/site.h"
 
 namespace segue::sim {
@@ -24,15 +28,18 @@ class Trainer {
   void Run(Process& process);
 
  private:
-  struct Start {
+  // What it has, and what its publisher takes for published.
+  struct State {
     TrainedModelPtr model;
     bool branch = false;
+    std::unique_ptr<Publisher> publisher;  // Where it publishes from buffers.
   };
 
-  Start StartFrom();
+  State StartFrom();
   TrainedModelPtr Train(const TrainedModelPtr& base);
-  bool PublishStep(const Start& from, const TrainedModelPtr& next);
-  bool PublishOnce(const Start& from, const TrainedModelPtr& next, bool owners);
+  bool PublishStep(State& from, const TrainedModelPtr& next);
+  Result<PublishReport> PublishCheckpoint(const State& from, bool owners);
+  Result<PublishReport> PublishBuffers(State& from);
   StoreState::Observer ObserverOf(const TrainedModelPtr& model);
   void CheckPublished(std::uint64_t version, const TrainedModelPtr& model);
 
@@ -40,6 +47,9 @@ class Trainer {
   const std::string name_;
   const bool primary_;
   std::uint64_t attempts_ = 0;
+  TrainedModelPtr publishing_;
+  SimEnvironment environment_{site_.world, site_.store, site_.memory,
+                              [this] { return ObserverOf(publishing_); }, [] { return nullptr; }};
 };
 
 // Prunes now and then, beside the trainers.

@@ -167,6 +167,7 @@ bool World::MustDie() {
 
 void World::Die(const char* where) {
   Note(std::string("dies: ") + where);
+  ++deaths_;
   to_kill_ = &process();
   process().dead_ = true;
   Suspend();

@@ -106,6 +106,7 @@ class World {
   bool Sabotaged(Sabotage kind) const { return sabotage_ == kind; }
   Time now() const { return now_; }
   std::uint64_t step() const { return step_; }
+  std::uint64_t deaths() const { return deaths_; }
   Trace& trace() { return trace_; }
   // A line with step, time and fiber in front.
   void Note(const std::string& what);
@@ -131,6 +132,7 @@ class World {
   bool faults_on_ = true;
   Time now_{std::chrono::seconds(1)};
   std::uint64_t step_ = 0;
+  std::uint64_t deaths_ = 0;
   std::uint64_t next_task_ = 0;
   std::map<std::uint64_t, std::unique_ptr<Task>> tasks_;
   std::vector<std::unique_ptr<Process>> processes_;
