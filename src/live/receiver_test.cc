@@ -527,7 +527,7 @@ TEST_F(ReceiverTest, FollowerWhoseGateDoesNotClose) {
   const auto receiver = Open(options);
   auto engine = EngineWeights::Attach(name_, milliseconds(1000)).value();
   ASSERT_TRUE(engine.Enter(milliseconds(0)).ok());
-  receiver->Follow(milliseconds(1));
+  ASSERT_TRUE(receiver->Follow(milliseconds(1)).ok());
   Advance(2);
   const auto waits_for = [&](const std::string& session) {
     for (int i = 0; i < 2000 && receiver->status().session != session; ++i) {
@@ -556,7 +556,7 @@ TEST_F(ReceiverTest, FollowerWhoseGateDoesNotOpen) {
                                          return {};
                                        }));
   ASSERT_TRUE(receiver.ok()) << receiver.status().ToString();
-  receiver.value()->Follow(milliseconds(1));
+  ASSERT_TRUE(receiver.value()->Follow(milliseconds(1)).ok());
   Advance(2);
   for (int i = 0; i < 2000 && opened < 3; ++i) std::this_thread::sleep_for(milliseconds(5));
   EXPECT_EQ(opened, 3);
