@@ -11,6 +11,7 @@
 #include "cli/progress_bar.h"
 #include "cli/signals.h"
 #include "cli/verbs.h"
+#include "segue/engine_hooks.h"
 #include "segue/server.h"
 
 namespace segue::cli {
@@ -20,6 +21,7 @@ struct ServeArguments {
   ServeOptions options;
   unsigned follow_ms = 0;
   unsigned gate_deadline_ms = 30'000;
+  EngineHttpOptions engine;
   bool remove = false;
   bool relay = false;
 };
@@ -64,6 +66,15 @@ void Announce(const Server& server, bool json) {
   std::fflush(stdout);
 }
 
+Status AddHooks(ServeArguments& arguments) {
+  if (arguments.engine.url.empty()) return {};
+  if (const char* const token = std::getenv("SEGUE_ENGINE_TOKEN")) arguments.engine.token = token;
+  Result<EngineHooks> hooks = MakeHttpHooks(arguments.engine);
+  if (!hooks.ok()) return hooks.status();
+  arguments.options.receiver.hooks = std::move(hooks).value();
+  return {};
+}
+
 Result<Report> Serve(ServeArguments& arguments, bool json) {
   CatchStopSignals();
   ServeOptions& options = arguments.options;
@@ -72,6 +83,7 @@ Result<Report> Serve(ServeArguments& arguments, bool json) {
   if (const char* const token = std::getenv("SEGUE_TOKEN")) options.token = token;
   if (const char* const token = std::getenv("SEGUE_STORE_TOKEN")) options.relay.token = token;
   if (arguments.relay && options.relay.listen.empty()) options.relay.listen = "127.0.0.1:0";
+  SEGUE_RETURN_IF_ERROR(AddHooks(arguments));
   const Result<std::unique_ptr<Server>> server = Server::Start(options);
   if (!server.ok()) return server.status();
   const Status ready =
@@ -87,6 +99,23 @@ Result<Report> Serve(ServeArguments& arguments, bool json) {
   Report report;
   report.shown = true;
   return report;
+}
+
+// The engine's own control, for one that does not enter the gate.
+void AddEngine(CLI::App& verb, EngineHttpOptions& engine) {
+  CLI::Option* const url = verb.add_option(
+      "--engine-url", engine.url,
+      "The engine's own HTTP control: paused, flushed and continued around each update; its token, "
+      "if any, in SEGUE_ENGINE_TOKEN");
+  url->type_name("URL");
+  CLI::Option* const kind =
+      verb.add_option("--engine", engine.kind, "What listens there: sglang or vllm");
+  kind->type_name("KIND")->needs(url);
+  url->needs(kind);
+  verb.add_option("--engine-caches", engine.caches, "vLLM: which caches to reset (kv,mm,encoder)")
+      ->delimiter(',')
+      ->type_name("LIST")
+      ->needs(url);
 }
 
 }  // namespace
@@ -126,6 +155,7 @@ Verb AddServe(CLI::App& program) {
   verb->add_option("--staging", receiver.staging,
                    "Directory for payload files; by default the system's temporary one")
       ->type_name("DIR");
+  AddEngine(*verb, arguments->engine);
   verb->add_flag("--rebuild", receiver.rebuild,
                  "Start from the checkpoint whatever the shared memory holds");
   verb->add_flag("--remove", arguments->remove, "Remove the shared memory at the end");

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "segue/engine_hooks.h"
 #include "segue/status.h"
 #include "segue/view.h"
 
@@ -32,6 +33,8 @@ struct ReceiverOptions {
   std::chrono::milliseconds gate_deadline{30'000};
   std::uint64_t scrub_rate = 0;  // Bytes a second; 0 for no scrub.
   bool rebuild = false;          // Start from the checkpoint whatever the segment holds.
+  // For an engine with control of its own, besides its gate; none: the gate alone.
+  EngineHooks hooks = {};
 };
 
 // A tensor of the checkpoint, or a part of one, in this process's memory. The same name may come
@@ -107,6 +110,7 @@ struct UpdateReport {
   std::uint64_t pause_started_ns = 0;
   std::uint64_t fence_completed_ns = 0;
   std::uint64_t resumed_ns = 0;
+  std::vector<std::string> flushed_caches;  // That the engine's hooks reset.
 };
 
 struct ReceiverStatus {
@@ -127,6 +131,13 @@ struct ReceiverStatus {
   std::uint64_t scrub_passes = 0;  // Whole scans that agreed.
   std::uint64_t scrub_faults = 0;
   UpdateReport last;  // The last update that was applied.
+};
+
+// What an apply asks of the engine. Without hooks an engine sees the version at the gate and drops
+// by it what it has cached, so that `flush_cache` asks for nothing more.
+struct ApplyChoices {
+  bool flush_cache = true;
+  bool abort_all_requests = false;  // Unsupported without hooks.
 };
 
 struct PrepareRequest {
@@ -158,18 +169,21 @@ class Receiver {
   Status Prepare(const PrepareRequest& request);
   // Waits until nothing is being prepared; the outcome of the prepare.
   Status WaitPrepared();
-  // Applies what is prepared. Unavailable: the gate did not close in time, still prepared. Tainted:
-  // poisoned.
-  Status Apply(const std::string& session);
-  // Opens the gate after an apply.
-  Status Resume(const std::string& session);
+  // Applies what is prepared. Unavailable, still prepared: the engine did not pause, or the gate
+  // did not close in time. Unavailable or Unsupported, applied: a cache was not flushed or the
+  // engine not told the version; the engine stays paused, and the call may be repeated, for the
+  // rest alone (without `flush_cache` too). Tainted: poisoned.
+  Status Apply(const std::string& session, const ApplyChoices& choices = {});
+  // Opens the gate after an apply and lets the engine go on, or (`keep_pause`, with hooks) leaves
+  // that to the caller. Unavailable while an apply still owes the engine something.
+  Status Resume(const std::string& session, bool keep_pause = false);
   // Gives up a prepare or what it made.
   Status Abort(const std::string& session);
   // Forgets an update that failed, was aborted or has resumed.
   Status Clear();
 
   // All of it at once, waiting for the end.
-  Result<UpdateReport> Update(const PrepareRequest& request);
+  Result<UpdateReport> Update(const PrepareRequest& request, const ApplyChoices& choices = {});
   // Reads the checkpoint again and goes to `target_version` (by default the newest).
   Status Rebuild(std::optional<std::uint64_t> target_version);
   // From now on looks for newer versions at this interval and takes them. InvalidArgument for one

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "live/bound_weights.h"
+#include "live/engine_steps.h"
 #include "live/live_environment.h"
 #include "live/prepared_update.h"
 #include "live/ranks.h"
@@ -24,6 +25,11 @@ namespace {
 
 // A follower that meets errors waits up to this many intervals between two tries.
 constexpr int kBackoffMax = 32;
+
+// Why something failed, and, if so, that what it took back is not back.
+Status WithOutcomeOf(const Status& taken_back, const Status& failure) {
+  return taken_back.ok() ? failure : failure.WithContext(taken_back.message());
+}
 
 double SecondsBetween(std::uint64_t from_ns, std::uint64_t to_ns) {
   return static_cast<double>(to_ns - from_ns) * 1e-9;
@@ -53,7 +59,8 @@ class Receiver::Impl {
       : options_(std::move(options)),
         environment_(environment),
         foreground_(environment.MakeDevice(options_.threads)),
-        background_(environment.MakeDevice(options_.background_threads)) {}
+        background_(environment.MakeDevice(options_.background_threads)),
+        engine_(options_.hooks) {}
 
   ~Impl() {
     follow_task_.reset();
@@ -62,8 +69,9 @@ class Receiver::Impl {
 
   Status Start() {
     SEGUE_ASSIGN_OR_RETURN(store_, environment_.OpenStore(options_.store, /*create=*/false));
+    const Status paused = engine_.Pause({});
     SEGUE_ASSIGN_OR_RETURN(weights_, TakeOver(*store_, options_, environment_));
-    return Begin();
+    return Begin(paused);
   }
 
   Status StartBound(BoundModel model) {
@@ -73,7 +81,7 @@ class Receiver::Impl {
     if (!bound.ok()) return ranks_.Agree(Meeting::kBind, 0, bound);
     SEGUE_RETURN_IF_ERROR(
         ProveVersion(*store_, options_, *weights_, ranks_, {}, "the bound weights"));
-    return Begin();
+    return Begin(engine_.Pause({}));
   }
 
   Status Prepare(const PrepareRequest& request) {
@@ -104,27 +112,39 @@ class Receiver::Impl {
     return Outcome();
   }
 
-  Status Apply(const std::string& session) {
+  Status Apply(const std::string& session, const ApplyChoices& choices) {
+    bool is_rest = false;
     {
       const std::lock_guard lock(mutex_);
       SEGUE_RETURN_IF_ERROR(CheckSession(session));
-      if (state_ == ReceiverState::kApplied || state_ == ReceiverState::kResumed) return {};
-      if (state_ != ReceiverState::kPrepared) return WrongState("applied");
+      SEGUE_RETURN_IF_ERROR(engine_.Check(choices));
+      is_rest = state_ == ReceiverState::kApplied && engine_.owes();
+      if (!is_rest) {
+        if (state_ == ReceiverState::kApplied || state_ == ReceiverState::kResumed) return {};
+        if (state_ != ReceiverState::kPrepared) return WrongState("applied");
+      }
       state_ = ReceiverState::kApplying;
     }
-    return ApplyPrepared();
+    return is_rest ? FinishApply(choices) : ApplyPrepared(choices);
   }
 
-  Status Resume(const std::string& session) {
+  Status Resume(const std::string& session, bool keep_pause) {
+    if (keep_pause && !engine_.present()) {
+      return Unsupported("keep_pause needs an engine with pause control");
+    }
     {
       const std::lock_guard lock(mutex_);
       SEGUE_RETURN_IF_ERROR(CheckSession(session));
       if (state_ == ReceiverState::kResumed) return {};
       if (state_ != ReceiverState::kApplied) return WrongState("resumed");
+      if (engine_.owes()) {
+        return Unavailable("the apply is not finished at the engine: apply again, first");
+      }
       state_ = ReceiverState::kResuming;
     }
     const bool held = prepared_->changes_bytes();
     Status opened = held ? weights_->gate().Open() : Status();
+    if (opened.ok() && engine_.paused() && !keep_pause) opened = engine_.Resume();
     UpdateReport& report = prepared_->report();
     if (held) {
       report.resumed_ns = NowInNanoseconds();
@@ -170,11 +190,12 @@ class Receiver::Impl {
     return {};
   }
 
-  Result<UpdateReport> Update(const PrepareRequest& request) {
+  Result<UpdateReport> Update(const PrepareRequest& request, const ApplyChoices& choices) {
+    SEGUE_RETURN_IF_ERROR(engine_.Check(choices));
     SEGUE_RETURN_IF_ERROR(Prepare(request));
     SEGUE_RETURN_IF_ERROR(WaitPrepared());
-    SEGUE_RETURN_IF_ERROR(Apply(request.session));
-    SEGUE_RETURN_IF_ERROR(Resume(request.session));
+    SEGUE_RETURN_IF_ERROR(Apply(request.session, choices));
+    SEGUE_RETURN_IF_ERROR(Resume(request.session, /*keep_pause=*/false));
     const std::lock_guard lock(mutex_);
     return last_;
   }
@@ -188,10 +209,12 @@ class Receiver::Impl {
       session_ = "rebuild";
       rebuilding_ = true;
     }
-    Status status =
-        LoadCheckpoint(*store_, options_, *weights_, ranks_, CheckTarget(target_version));
+    Status so_far = CheckTarget(target_version);
+    if (so_far.ok()) so_far = engine_.Pause({});
+    Status status = LoadCheckpoint(*store_, options_, *weights_, ranks_, so_far);
     if (!status.ok() && weights_->phase() == Phase::kServing) {
       // Nothing was touched: the version held serves on.
+      if (engine_.paused()) status = WithOutcomeOf(engine_.CallOff(), status);
       const std::lock_guard lock(mutex_);
       rebuilding_ = false;
       Settle(before, "rebuild failed: " + status.message());
@@ -199,13 +222,12 @@ class Receiver::Impl {
     }
     if (scrubber_) scrubber_->Forgive();
     if (status.ok()) status = CatchUp(target_version);
-    if (!status.ok()) weights_->SetPhase(Phase::kPoisoned);
+    if (status.ok()) return FinishRebuild();
+    weights_->SetPhase(Phase::kPoisoned);
     const std::lock_guard lock(mutex_);
     rebuilding_ = false;
-    if (!status.ok()) {
-      ready_ = false;
-      Settle(ReceiverState::kPoisoned, "rebuild failed: " + status.message());
-    }
+    ready_ = false;
+    Settle(ReceiverState::kPoisoned, "rebuild failed: " + status.message());
     return status;
   }
 
@@ -263,8 +285,10 @@ class Receiver::Impl {
     return {};
   }
 
-  Status Begin() {
+  Status Begin(const Status& paused) {
+    SEGUE_RETURN_IF_ERROR(CheckPaused(paused));
     SEGUE_RETURN_IF_ERROR(CatchUp({}));
+    if (engine_.paused()) SEGUE_RETURN_IF_ERROR(TellEngine());
     if (options_.scrub_rate != 0) {
       scrubber_ = std::make_unique<Scrubber>(*weights_, options_.scrub_rate, environment_);
     }
@@ -417,12 +441,58 @@ class Receiver::Impl {
     return Tainted(agreed.message());
   }
 
-  // State applying. On failure to close the gate: prepared, as before.
-  Status ApplyPrepared() {
+  // Engine paused and every gate closed, or as before.
+  Status HoldEngine(std::uint64_t target, const ApplyChoices& choices) {
+    SEGUE_RETURN_IF_ERROR(engine_.Pause(choices));
+    Status closed = CloseGates(target, /*reopen=*/true);
+    if (closed.ok()) return closed;
+    return WithOutcomeOf(engine_.CallOff(), closed);
+  }
+
+  // State applying; the bytes are the target's.
+  Status FinishApply(const ApplyChoices& choices) {
+    UpdateReport& report = prepared_->report();
+    Status finished =
+        engine_.Finish(choices.flush_cache && prepared_->changes_bytes(), VersionLabel());
+    report.flushed_caches = engine_.flushed();
+    const std::lock_guard lock(mutex_);
+    Settle(ReceiverState::kApplied, finished.message());
+    return finished;
+  }
+
+  // What an engine is told, and may key its caches by.
+  std::string VersionLabel() const {
+    const LiveVersion held = weights_->version();
+    return held.lineage + "/" + std::to_string(held.version);
+  }
+
+  // At the start and after a rebuild: caches that may be older than the weights go, and it goes on.
+  Status TellEngine() {
+    SEGUE_RETURN_IF_ERROR(engine_.Finish(/*flush=*/true, VersionLabel()));
+    return engine_.Resume();
+  }
+
+  // The weights are right; whether the engine knows it.
+  Status FinishRebuild() {
+    const Status told = TellEngine();
+    const std::lock_guard lock(mutex_);
+    rebuilding_ = false;
+    if (!told.ok()) message_ = "rebuilt, but the engine does not go on: " + told.message();
+    return told;
+  }
+
+  // An engine that does not pause is taken for one that has not started, unless it is attached.
+  Status CheckPaused(const Status& paused) const {
+    if (paused.ok() || weights_->engine_count() == 0) return {};
+    return paused;
+  }
+
+  // State applying. On failure to hold the engine: prepared, as before.
+  Status ApplyPrepared(const ApplyChoices& choices) {
     if (prepared_->changes_bytes()) {
       UpdateReport& report = prepared_->report();
       report.pause_started_ns = NowInNanoseconds();
-      Status closed = CloseGates(report.target_version, /*reopen=*/true);
+      Status closed = HoldEngine(report.target_version, choices);
       if (!closed.ok()) {
         const std::lock_guard lock(mutex_);
         Settle(ReceiverState::kPrepared, closed.message());
@@ -432,14 +502,13 @@ class Receiver::Impl {
       report.gate_s = SecondsBetween(report.pause_started_ns, report.fence_completed_ns);
     }
     Status applied = ApplyAtAll(*prepared_);
-    const std::lock_guard lock(mutex_);
     if (!applied.ok()) {
+      const std::lock_guard lock(mutex_);
       ready_ = false;
       Settle(ReceiverState::kPoisoned, applied.message());
       return applied;
     }
-    Settle(ReceiverState::kApplied, {});
-    return {};
+    return FinishApply(choices);
   }
 
   // From a proven version to `target`, then opens the gate: at the start and after a rebuild.
@@ -486,7 +555,7 @@ class Receiver::Impl {
     if (!FinishFollowed(request.session).ok()) return false;
     if (versions->back() <= weights_->version().version) return true;
     followed_ = request.session;
-    return Update(request).ok();
+    return Update(request, {}).ok();
   }
 
   // What an earlier try of the follower has left half way, because the gate did not close or did
@@ -498,7 +567,10 @@ class Receiver::Impl {
       if (followed_.empty() || session_ != followed_) return {};
       state = state_;
     }
-    if (state == ReceiverState::kApplied) return Resume(followed_);
+    if (state == ReceiverState::kApplied) {
+      SEGUE_RETURN_IF_ERROR(Apply(followed_, {}));  // What is owed to the engine, if anything.
+      return Resume(followed_, /*keep_pause=*/false);
+    }
     if (state == ReceiverState::kPrepared && followed_ != next) return Abort(followed_);
     return {};
   }
@@ -510,6 +582,8 @@ class Receiver::Impl {
   std::unique_ptr<Device> background_;
   std::unique_ptr<Gate> gate_;  // Of bound weights.
   Ranks ranks_;
+  // Used by whoever owns `prepared_`, at the start and by a rebuild.
+  EngineSteps engine_;
   std::unique_ptr<LiveWeights> weights_;
   std::unique_ptr<Scrubber> scrubber_;
   std::atomic<bool> knows_plan_{false};  // The weights have the lineage's plan.
@@ -563,12 +637,16 @@ Receiver::~Receiver() = default;
 
 Status Receiver::Prepare(const PrepareRequest& request) { return impl_->Prepare(request); }
 Status Receiver::WaitPrepared() { return impl_->WaitPrepared(); }
-Status Receiver::Apply(const std::string& session) { return impl_->Apply(session); }
-Status Receiver::Resume(const std::string& session) { return impl_->Resume(session); }
+Status Receiver::Apply(const std::string& session, const ApplyChoices& choices) {
+  return impl_->Apply(session, choices);
+}
+Status Receiver::Resume(const std::string& session, bool keep_pause) {
+  return impl_->Resume(session, keep_pause);
+}
 Status Receiver::Abort(const std::string& session) { return impl_->Abort(session); }
 Status Receiver::Clear() { return impl_->Clear(); }
-Result<UpdateReport> Receiver::Update(const PrepareRequest& request) {
-  return impl_->Update(request);
+Result<UpdateReport> Receiver::Update(const PrepareRequest& request, const ApplyChoices& choices) {
+  return impl_->Update(request, choices);
 }
 Status Receiver::Rebuild(std::optional<std::uint64_t> target_version) {
   return impl_->Rebuild(target_version);

@@ -111,13 +111,8 @@ struct Endpoints::Request {
     return std::optional(version);
   }
 
-  // What shared-memory engines cannot be asked for (docs/protocol.md, section 8).
-  Status CheckHooks() const {
-    if (Flag("abort_all_requests")) {
-      return Unsupported("abort_all_requests needs an engine with request control");
-    }
-    if (Flag("keep_pause")) return Unsupported("keep_pause needs an engine with pause control");
-    return {};
+  ApplyChoices Choices() const {
+    return {Get<bool>("flush_cache").value_or(true), Flag("abort_all_requests")};
   }
 };
 
@@ -188,7 +183,6 @@ HttpAnswer Endpoints::Get(const std::string& path, Receiver& receiver) {
 }
 
 Status Endpoints::Post(const std::string& path, const Request& request, Receiver& receiver) {
-  SEGUE_RETURN_IF_ERROR(request.CheckHooks());
   const std::string session = request.String("session_id");
   if (path == "/get_gpu_delta_info") {
     const std::string engine = request.String("engine_id");
@@ -200,8 +194,8 @@ Status Endpoints::Post(const std::string& path, const Request& request, Receiver
     if (session.empty() || session == current) return {};
     return NotFound("session '" + session + "' is not the current one, '" + current + "'");
   }
-  if (path == "/apply_gpu_delta") return receiver.Apply(session);
-  if (path == "/resume_gpu_delta") return receiver.Resume(session);
+  if (path == "/apply_gpu_delta") return receiver.Apply(session, request.Choices());
+  if (path == "/resume_gpu_delta") return receiver.Resume(session, request.Flag("keep_pause"));
   if (path == "/abort_gpu_delta") return receiver.Abort(session);
   if (path == "/clear_gpu_delta_state") return receiver.Clear();
   SEGUE_ASSIGN_OR_RETURN(const auto target, request.Target());
@@ -211,7 +205,7 @@ Status Endpoints::Post(const std::string& path, const Request& request, Receiver
   prepare.target_version = target;
   if (path == "/update_weights_from_gpu_delta") {
     prepare.session = "update-" + (target ? std::to_string(*target) : std::string("newest"));
-    return receiver.Update(prepare).status();
+    return receiver.Update(prepare, request.Choices()).status();
   }
   if (session.empty()) return InvalidArgument("prepare needs a session_id");
   const std::string stream = request.String("stream_id");
@@ -252,6 +246,7 @@ std::string Endpoints::Receipts(const Status& status, const Receiver* receiver) 
                                     {"target_version", held.target_version},
                                     {"plan_digest", held.plan_digest},
                                     {"result", StatusCodeName(status.code())},
+                                    {"flushed_caches", last.flushed_caches},
                                     {"scheduler_timing",
                                      {{"clock", "monotonic"},
                                       {"pause_started_ns", last.pause_started_ns},

@@ -37,13 +37,27 @@ Json ReceiptSchema() {
                               {"reader_fence_completed_ns", number},
                               {"resumed_ns", number},
                               {"blocked_s", {{"type", "number"}}}});
-  return Object({{"engine_id", text},      {"rank_id", number},         {"hostname", text},
-                 {"pid", number},          {"start_ticks", number},     {"tp_rank", number},
-                 {"dp_rank", number},      {"pp_rank", number},         {"state", text},
-                 {"message", text},        {"session_id", text},        {"manifest_sha256", text},
-                 {"stream_id", text},      {"version", number},         {"digest", text},
-                 {"base_version", number}, {"target_version", number},  {"plan_digest", text},
-                 {"result", text},         {"scheduler_timing", timing}});
+  return Object({{"engine_id", text},
+                 {"rank_id", number},
+                 {"hostname", text},
+                 {"pid", number},
+                 {"start_ticks", number},
+                 {"tp_rank", number},
+                 {"dp_rank", number},
+                 {"pp_rank", number},
+                 {"state", text},
+                 {"message", text},
+                 {"session_id", text},
+                 {"manifest_sha256", text},
+                 {"stream_id", text},
+                 {"version", number},
+                 {"digest", text},
+                 {"base_version", number},
+                 {"target_version", number},
+                 {"plan_digest", text},
+                 {"result", text},
+                 {"scheduler_timing", timing},
+                 {"flushed_caches", {{"type", "array"}, {"items", text}}}});
 }
 
 Json AnswerSchema(AnswerKind kind) {

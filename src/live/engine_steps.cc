@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// EngineSteps: each step once, and what is owed until it is done.
+#include "live/engine_steps.h"
+
+#include <utility>
+
+namespace segue {
+
+Status EngineSteps::Check(const ApplyChoices& choices) const {
+  if (!present()) {
+    if (!choices.abort_all_requests) return {};
+    return Unsupported("abort_all_requests needs an engine with request control");
+  }
+  if (!choices.flush_cache || hooks_.flush) return {};
+  return Unsupported("flush_cache: the engine has no hook that flushes");
+}
+
+Status EngineSteps::Pause(const ApplyChoices& choices) {
+  if (!present()) return {};
+  flushed_.clear();
+  const Status paused = hooks_.pause({choices.abort_all_requests, choices.flush_cache});
+  paused_ = paused.ok();
+  if (paused.ok()) {
+    owes_ = true;
+    return {};
+  }
+  // It may have paused all the same, and only the answer was lost.
+  const Status resumed = hooks_.resume();
+  if (resumed.ok()) return paused.WithContext("the engine did not pause");
+  return paused.WithContext("the engine did not pause, nor say that it goes on (" +
+                            resumed.message() + ")");
+}
+
+Status EngineSteps::Finish(bool flush, const std::string& label) {
+  if (!present()) return {};
+  owes_ = true;
+  if (flush && hooks_.flush) {
+    Result<std::vector<std::string>> flushed = hooks_.flush();
+    if (!flushed.ok()) return flushed.status().WithContext("applied, but the caches stay");
+    flushed_ = std::move(flushed).value();
+  }
+  if (hooks_.set_version) {
+    const Status told = hooks_.set_version(label);
+    if (!told.ok()) return told.WithContext("applied, but the engine was not told the version");
+  }
+  owes_ = false;
+  return {};
+}
+
+Status EngineSteps::Resume() {
+  if (!present()) return {};
+  SEGUE_RETURN_IF_ERROR(hooks_.resume());
+  paused_ = false;
+  return {};
+}
+
+Status EngineSteps::CallOff() {
+  owes_ = false;
+  return Resume();
+}
+
+}  // namespace segue

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Engines with control of their own (cases E2, E3): a receiver of bound weights and hooks that
+// write down when they are called and fail when told to. The order is always pause, apply, flush,
+// version, resume; what fails before the apply changes nothing, what fails after it is owed.
+#include "live/engine_steps.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "sync/testing.h"
+
+namespace segue {
+namespace {
+
+using test::PublishOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class EngineStepsTest : public ::testing::Test {
+ protected:
+  EngineStepsTest() {
+    const Checkpoint base = Checkpoint::Open(trainer_.Directory(0)).value();
+    buffers_.reserve(base.tensors().size());
+    for (std::size_t i = 0; i < base.tensors().size(); ++i) {
+      const CheckpointTensor& tensor = base.tensors()[i];
+      const ByteSpan bytes = base.TensorBytes(i);
+      ByteVector& buffer = buffers_.emplace_back(bytes.begin(), bytes.end());
+      model_.tensors.push_back({tensor.spec.name, std::string(DtypeName(tensor.spec.dtype)),
+                                tensor.spec.shape, buffer.data(), buffer.size()});
+    }
+    model_.close_gate = [this](std::chrono::milliseconds) { return Call("close"); };
+    model_.open_gate = [this] { return Call("open"); };
+    Advance(1);
+    EngineHooks& hooks = options_.hooks;
+    hooks.pause = [this](const PauseRequest& request) {
+      last_pause_ = request;
+      return Call("pause");
+    };
+    hooks.flush = [this]() -> Result<std::vector<std::string>> {
+      bytes_at_flush_ = buffers_;
+      SEGUE_RETURN_IF_ERROR(Call("flush"));
+      return std::vector<std::string>{"kv", "mm"};
+    };
+    hooks.set_version = [this](const std::string& label) { return Call("version " + label); };
+    hooks.resume = [this] { return Call("resume"); };
+    options_.store = store_;
+    options_.checkpoint = trainer_.Directory(0);
+    options_.staging = directory_.path();
+    options_.threads = options_.background_threads = 1;
+    receiver_ = Receiver::Open(options_, model_).value();
+    calls_.clear();
+  }
+
+  void Advance(std::uint64_t seed) {
+    trainer_.Step(seed);
+    SEGUE_CHECK(Publish(PublishOf(store_, trainer_.Directory(trainer_.version() - 1),
+                                  trainer_.Directory(trainer_.version())))
+                    .ok());
+  }
+
+  Status Call(const std::string& what) {
+    const std::lock_guard lock(mutex_);
+    calls_.push_back(what);
+    const std::string verb = what.substr(0, what.find(' '));
+    if (verb != failing_.load()) return {};
+    return Unavailable("the engine says no to " + verb);
+  }
+
+  Status Prepare() {
+    PrepareRequest request;
+    request.session = "s";
+    SEGUE_RETURN_IF_ERROR(receiver_->Prepare(request));
+    return receiver_->WaitPrepared();
+  }
+  bool Holds(std::uint64_t version) const {
+    const Checkpoint expected = Checkpoint::Open(trainer_.Directory(version)).value();
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+      if (!std::ranges::equal(buffers_[i], expected.TensorBytes(i))) return false;
+    }
+    return true;
+  }
+
+  test::TemporaryDirectory directory_;
+  test::MiniTrainer trainer_{directory_.path()};
+  std::string store_ = directory_.File("store");
+  std::vector<ByteVector> buffers_;
+  std::vector<ByteVector> bytes_at_flush_;
+  BoundModel model_;
+  ReceiverOptions options_;
+  std::mutex mutex_;  // A follower calls from its own thread.
+  std::vector<std::string> calls_;
+  std::atomic<const char*> failing_ = "nothing";
+  PauseRequest last_pause_;
+  std::unique_ptr<Receiver> receiver_;
+};
+
+TEST_F(EngineStepsTest, TheOrderIsFixed) {
+  Advance(2);
+  ASSERT_TRUE(Prepare().ok());
+  EXPECT_THAT(calls_, IsEmpty());
+  ASSERT_TRUE(receiver_->Apply("s").ok());
+  EXPECT_THAT(calls_, ElementsAre("pause", "close", "flush", "version default/2"));
+  EXPECT_EQ(bytes_at_flush_, buffers_) << "flushed before the last byte was written";
+  EXPECT_TRUE(Holds(2));
+  ASSERT_TRUE(receiver_->Resume("s").ok());
+  EXPECT_THAT(calls_,
+              ElementsAre("pause", "close", "flush", "version default/2", "open", "resume"));
+  EXPECT_THAT(receiver_->status().last.flushed_caches, ElementsAre("kv", "mm"));
+  EXPECT_FALSE(last_pause_.abort_requests);
+  EXPECT_TRUE(last_pause_.flush_cache);
+}
+
+TEST_F(EngineStepsTest, ChoicesReachTheEngine) {
+  Advance(2);
+  PrepareRequest request;
+  request.session = "s";
+  ASSERT_TRUE(receiver_->Update(request, {false, true}).ok());
+  EXPECT_THAT(calls_, ElementsAre("pause", "close", "version default/2", "open", "resume"));
+  EXPECT_TRUE(last_pause_.abort_requests);
+  EXPECT_FALSE(last_pause_.flush_cache);
+  EXPECT_THAT(receiver_->status().last.flushed_caches, IsEmpty());
+}
+
+TEST_F(EngineStepsTest, AnUpdateOfNothingPausesNobody) {
+  ASSERT_TRUE(Publish(PublishOf(store_, trainer_.Directory(1), trainer_.Directory(1))).ok());
+  PrepareRequest request;
+  request.session = "s";
+  ASSERT_TRUE(receiver_->Update(request).ok());
+  EXPECT_THAT(calls_, ElementsAre("version default/2"));
+}
+
+TEST_F(EngineStepsTest, ARefusedPauseChangesNothing) {
+  Advance(2);
+  ASSERT_TRUE(Prepare().ok());
+  failing_ = "pause";
+  const Status refused = receiver_->Apply("s");
+  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(refused.message(), HasSubstr("did not pause"));
+  EXPECT_THAT(calls_, ElementsAre("pause", "resume"));
+  EXPECT_TRUE(Holds(1));
+  EXPECT_EQ(receiver_->status().state, ReceiverState::kPrepared);
+  failing_ = "close";
+  calls_.clear();
+  EXPECT_EQ(receiver_->Apply("s").code(), StatusCode::kUnavailable);
+  EXPECT_THAT(calls_, ElementsAre("pause", "close", "resume"));
+  EXPECT_TRUE(Holds(1));
+  failing_ = "nothing";
+  EXPECT_TRUE(receiver_->Apply("s").ok());
+  EXPECT_TRUE(receiver_->Resume("s").ok());
+  EXPECT_TRUE(Holds(2));
+}
+
+// A follower goes on by itself once the engine does.
+TEST_F(EngineStepsTest, AFollowerFinishesWhatItLeft) {
+  for (const char* const failure : {"flush", "close", "resume"}) {
+    SCOPED_TRACE(failure);
+    failing_ = failure;
+    Advance(trainer_.version() + 1);
+    ASSERT_TRUE(receiver_->Follow(std::chrono::milliseconds(2)).ok());
+    for (int i = 0; i < 2000 && receiver_->status().message.empty(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    EXPECT_THAT(receiver_->status().message, HasSubstr(failure));
+    Advance(trainer_.version() + 1);
+    failing_ = "nothing";
+    for (int i = 0; i < 2000 && receiver_->status().version < trainer_.version(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    EXPECT_EQ(receiver_->status().version, trainer_.version());
+    for (int i = 0; i < 2000 && receiver_->status().state != ReceiverState::kResumed; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    EXPECT_TRUE(receiver_->status().ready);
+    EXPECT_TRUE(Holds(trainer_.version()));
+  }
+}
+
+// Applied but not flushed: the engine stays paused until it is, or the caller lets it be.
+TEST_F(EngineStepsTest, AFailedFlushIsOwed) {
+  Advance(2);
+  ASSERT_TRUE(Prepare().ok());
+  failing_ = "flush";
+  const Status applied = receiver_->Apply("s");
+  EXPECT_EQ(applied.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(applied.message(), HasSubstr("applied, but the caches stay"));
+  EXPECT_TRUE(Holds(2));
+  EXPECT_EQ(receiver_->status().state, ReceiverState::kApplied);
+  EXPECT_THAT(receiver_->status().message, HasSubstr("caches stay"));
+  EXPECT_EQ(receiver_->Resume("s").code(), StatusCode::kUnavailable);
+  EXPECT_EQ(receiver_->Apply("s").code(), StatusCode::kUnavailable);
+  EXPECT_EQ(std::ranges::count(calls_, "resume"), 0);
+  EXPECT_EQ(std::ranges::count(calls_, "close"), 1) << "no second apply";
+  failing_ = "nothing";
+  ASSERT_TRUE(receiver_->Apply("s").ok());
+  ASSERT_TRUE(receiver_->Resume("s").ok());
+  EXPECT_TRUE(Holds(2));
+  EXPECT_EQ(std::ranges::count(calls_, "pause"), 1);
+}
+
+TEST_F(EngineStepsTest, AFailedFlushCanBeLetBe) {
+  Advance(2);
+  ASSERT_TRUE(Prepare().ok());
+  failing_ = "flush";
+  EXPECT_FALSE(receiver_->Apply("s").ok());
+  ASSERT_TRUE(receiver_->Apply("s", {false, false}).ok());
+  ASSERT_TRUE(receiver_->Resume("s").ok());
+  EXPECT_TRUE(receiver_->status().ready);
+}
+
+TEST_F(EngineStepsTest, AFailedResumeIsTriedAgain) {
+  Advance(2);
+  ASSERT_TRUE(Prepare().ok());
+  ASSERT_TRUE(receiver_->Apply("s").ok());
+  failing_ = "resume";
+  EXPECT_EQ(receiver_->Resume("s").code(), StatusCode::kUnavailable);
+  EXPECT_EQ(receiver_->status().state, ReceiverState::kApplied);
+  failing_ = "nothing";
+  EXPECT_TRUE(receiver_->Resume("s").ok());
+  EXPECT_EQ(receiver_->status().state, ReceiverState::kResumed);
+}
+
+TEST_F(EngineStepsTest, KeepPauseLeavesTheEnginePaused) {
+  Advance(2);
+  ASSERT_TRUE(Prepare().ok());
+  ASSERT_TRUE(receiver_->Apply("s").ok());
+  ASSERT_TRUE(receiver_->Resume("s", /*keep_pause=*/true).ok());
+  EXPECT_EQ(calls_.back(), "open");
+}
+
+TEST_F(EngineStepsTest, ARebuildPausesAndFlushes) {
+  Advance(2);
+  ASSERT_TRUE(receiver_->Rebuild({}).ok());
+  EXPECT_EQ(calls_.front(), "pause");
+  EXPECT_THAT(std::vector<std::string>(calls_.end() - 3, calls_.end()),
+              ElementsAre("flush", "version default/2", "resume"));
+  EXPECT_TRUE(Holds(2));
+  calls_.clear();
+  failing_ = "pause";
+  EXPECT_EQ(receiver_->Rebuild({}).code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(receiver_->status().ready);
+  EXPECT_TRUE(Holds(2));
+  EXPECT_EQ(std::ranges::count(calls_, "close"), 0);
+}
+
+TEST_F(EngineStepsTest, WhatAnEngineCannotDoIsRefusedFirst) {
+  Advance(2);
+  receiver_.reset();
+  options_.hooks.flush = nullptr;
+  receiver_ = Receiver::Open(options_, model_).value();
+  Advance(3);
+  PrepareRequest request;
+  request.session = "s";
+  EXPECT_EQ(receiver_->Update(request).status().code(), StatusCode::kUnsupported);
+  EXPECT_TRUE(Holds(2));
+  EXPECT_TRUE(receiver_->Update(request, {false, false}).ok());
+  options_.hooks = {};
+  receiver_.reset();
+  receiver_ = Receiver::Open(options_, model_).value();
+  Advance(4);
+  EXPECT_EQ(receiver_->Update(request, {true, true}).status().code(), StatusCode::kUnsupported);
+  EXPECT_TRUE(Holds(3));
+  ASSERT_TRUE(Prepare().ok());
+  ASSERT_TRUE(receiver_->Apply("s").ok());
+  EXPECT_EQ(receiver_->Resume("s", true).code(), StatusCode::kUnsupported);
+  EXPECT_TRUE(receiver_->Resume("s").ok());
+}
+
+}  // namespace
+}  // namespace segue
