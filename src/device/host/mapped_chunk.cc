@@ -18,7 +18,7 @@ namespace {
 
 // Runs whose steps are taken together: neighbours in the tensor often lie side by side in the
 // buffer (a transpose), and a cache line then serves all of them.
-constexpr std::size_t kRunsTogether = 64;
+constexpr std::size_t kRunsTogether = 8;
 constexpr std::uint64_t kStepsTogether = 32;
 
 // Calls copy(place in the chunk, place in the buffer) for the elements of runs that step through
