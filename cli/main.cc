@@ -148,7 +148,7 @@ std::vector<Verb> AddVerbs(CLI::App& program) {
   return {AddDiff(program),       AddPublish(program), AddApply(program),    AddVerify(program),
           AddInspect(program),    AddResolve(program), AddGenerate(program), AddBench(program),
           AddCheckpoint(program), AddRestore(program), AddServe(program),    AddEngine(program),
-          AddTop(program),        AddStore(program)};
+          AddTop(program),        AddStore(program),   AddAnchors(program)};
 }
 
 int Run(const std::vector<std::string>& arguments) {

@@ -17,6 +17,8 @@ namespace segue::cli {
 namespace {
 
 Json ToJson(const PublishReport& report) {
+  Json anchors = Json::array();
+  for (const AnchorReport& anchor : report.anchors) anchors.push_back(cli::ToJson(anchor));
   return {{"lineage", report.lineage},
           {"base_version", report.base_version},
           {"target_version", report.target_version},
@@ -32,6 +34,8 @@ Json ToJson(const PublishReport& report) {
           {"open_s", report.open_s},
           {"encode_s", report.encode_s},
           {"commit_s", report.commit_s},
+          {"anchor_s", report.anchor_s},
+          {"anchors", anchors},
           {"pruned", report.pruned},
           {"warnings", report.warnings}};
 }
@@ -54,6 +58,11 @@ void PrintText(const PublishReport& report) {
                         HumanShare(static_cast<double>(report.payload_bytes),
                                    static_cast<double>(report.model_bytes)),
                         HumanBytes(report.published_bytes)));
+  for (const AnchorReport& anchor : report.anchors) {
+    PrintLine(fmt::format("  anchor   {}: version {} to {} in one step of {}",
+                          Printable(anchor.name), anchor.version, anchor.target_version,
+                          HumanBytes(anchor.payload_bytes)));
+  }
   if (!report.pruned.empty()) {
     PrintLine(fmt::format("  pruned   {}, {} to {}", Counted(report.pruned.size(), "version"),
                           report.pruned.front(), report.pruned.back()));
@@ -63,6 +72,7 @@ void PrintText(const PublishReport& report) {
   table.Row({"open", HumanSeconds(report.open_s)});
   table.Row({"diff + encode", HumanSeconds(report.encode_s)});
   table.Row({"commit", HumanSeconds(report.commit_s)});
+  if (report.anchor_s > 0) table.Row({"anchors", HumanSeconds(report.anchor_s)});
   table.Print();
 }
 
@@ -86,14 +96,15 @@ void AddOwnerOptions(CLI::App& verb, PublishOptions& options) {
       ->type_name("S");
 }
 
-struct WatchArguments {
-  WatchOptions options;
+struct PublishArguments {
+  std::vector<std::string> anchors;  // As they were given.
+  WatchOptions watch;
   double interval_s = 2;
   double settle_s = 5;
 };
 
 // A trainer's directory instead of two checkpoints.
-void AddWatchOptions(CLI::App& verb, WatchArguments& watch) {
+void AddWatchOptions(CLI::App& verb, PublishArguments& arguments) {
   const auto seconds = [](const std::string& text) -> std::string {
     double value = 0;
     const bool valid = CLI::detail::lexical_cast(text, value) && value >= 0 && value <= 1e6;
@@ -101,19 +112,19 @@ void AddWatchOptions(CLI::App& verb, WatchArguments& watch) {
   };
   const CLI::Validator check(seconds, "", "seconds");
   CLI::Option* const directory =
-      verb.add_option("--watch", watch.options.directory,
+      verb.add_option("--watch", arguments.watch.directory,
                       "Publish each checkpoint that appears in this directory, until Ctrl-C");
   directory->type_name("DIR");
-  verb.add_option("--interval", watch.interval_s, "Seconds between two looks (2)")
+  verb.add_option("--interval", arguments.interval_s, "Seconds between two looks (2)")
       ->check(check)
       ->needs(directory)
       ->type_name("S");
-  verb.add_option("--settle", watch.settle_s,
+  verb.add_option("--settle", arguments.settle_s,
                   "Seconds without a change before a checkpoint is complete (5)")
       ->check(check)
       ->needs(directory)
       ->type_name("S");
-  verb.add_option("--done-file", watch.options.done_file,
+  verb.add_option("--done-file", arguments.watch.done_file,
                   "Name of a file that every complete checkpoint has")
       ->needs(directory)
       ->type_name("NAME");
@@ -142,12 +153,12 @@ Status CheckNamed(const CLI::App& verb) {
   return {};
 }
 
-Result<Report> Watch(const WatchArguments& arguments, bool json) {
+Result<Report> Watch(const PublishArguments& arguments, bool json) {
   const auto milliseconds = [](double seconds) {
     return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1000)));
   };
   WatchLoop loop;
-  loop.options = arguments.options;
+  loop.options = arguments.watch;
   loop.options.settle = milliseconds(arguments.settle_s);
   loop.interval = milliseconds(arguments.interval_s);
   loop.json = json;
@@ -161,7 +172,7 @@ Verb AddPublish(CLI::App& program) {
   CLI::App* const verb =
       program.add_subcommand("publish", "Publish the delta of two checkpoints to a store");
   const auto options = std::make_shared<PublishOptions>();
-  const auto watch = std::make_shared<WatchArguments>();
+  const auto arguments = std::make_shared<PublishArguments>();
   verb->add_option("--store", options->store,
                    "Store: a directory, http(s)://HOST/PREFIX or s3://BUCKET/PREFIX")
       ->required()
@@ -169,7 +180,7 @@ Verb AddPublish(CLI::App& program) {
   verb->add_option("--base", options->base, "Checkpoint of the base version")->type_name("DIR");
   verb->add_option("--target", options->target, "Checkpoint of the target version")
       ->type_name("DIR");
-  AddWatchOptions(*verb, *watch);
+  AddWatchOptions(*verb, *arguments);
   verb->add_option("--profile", options->profile,
                    "sparse-zstd (default), snappy-zstd, lz4-zstd or zstd")
       ->type_name("NAME");
@@ -181,15 +192,22 @@ Verb AddPublish(CLI::App& program) {
   AddOwnerOptions(*verb, *options);
   AsCount(verb->add_option("--retain", options->retain,
                            "Keep this many versions, prune older ones; 0, the default, keeps all"));
+  verb->add_option("--anchor", arguments->anchors,
+                   "Keep one delta from this version to the newest (base, eval=40); may be given "
+                   "several times; it stays with the lineage (segue anchors)")
+      ->type_name("NAME[=VERSION]");
   AsSize(verb->add_option("--chunk-size", options->chunk_size,
                           "Size of a chunk, for a new lineage (1MiB); it stays for good"));
   AddThreads(*verb, options->threads);
-  const auto run = [options, watch, verb]() -> Result<Report> {
+  const auto run = [options, arguments, verb]() -> Result<Report> {
     const Status named = CheckNamed(*verb);
     if (!named.ok()) return named;
-    if (!watch->options.directory.empty()) {
-      watch->options.publish = *options;
-      return Watch(*watch, verb->count("--json") != 0);
+    const auto anchors = ParseAnchors(arguments->anchors);
+    if (!anchors.ok()) return anchors.status();
+    options->anchors = anchors.value();
+    if (!arguments->watch.directory.empty()) {
+      arguments->watch.publish = *options;
+      return Watch(*arguments, verb->count("--json") != 0);
     }
     const Result<PublishReport> report = WithProgress("publish", [&](Progress progress) {
       options->progress = std::move(progress);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/output.h"
+#include "segue/publish.h"
 #include "segue/status.h"
 
 namespace segue::cli {
@@ -43,6 +44,11 @@ Verb AddServe(CLI::App& program);
 Verb AddEngine(CLI::App& program);
 Verb AddTop(CLI::App& program);
 Verb AddStore(CLI::App& program);
+Verb AddAnchors(CLI::App& program);
+
+// "NAME" or "NAME=VERSION", as anchors are set.
+Result<std::vector<AnchorWish>> ParseAnchors(const std::vector<std::string>& texts);
+Json ToJson(const AnchorReport& anchor);
 
 // Options that several verbs have, with one meaning, and what their values must be.
 CLI::Option* AddThreads(CLI::App& verb, unsigned& threads);

@@ -14,6 +14,23 @@
 
 namespace segue {
 
+// A named version that the store keeps a delta against (docs/protocol.md, section 2, "Anchors").
+struct AnchorWish {
+  std::string name;
+  // By default where the anchor is; where there is none yet, the origin for "base".
+  std::optional<std::uint64_t> version;
+};
+
+struct AnchorReport {
+  std::string name;
+  std::uint64_t version = 0;         // What it anchors.
+  std::uint64_t target_version = 0;  // Where its delta leads.
+  std::string digest;                // Of `version`.
+  std::uint64_t payload_bytes = 0;   // 0 where it is at its target.
+  std::uint64_t changed_chunks = 0;
+  std::uint64_t changed_elements = 0;
+};
+
 struct PublishOptions {
   std::string store;  // URL: "dir:PATH" or a path.
   std::string lineage = "default";
@@ -33,7 +50,8 @@ struct PublishOptions {
   std::uint32_t owner_count = 1;
   std::string session;  // [A-Za-z0-9._-]; required when owner_count > 1.
   double owner_timeout_seconds = 600;
-  std::uint64_t retain = 0;  // Versions to keep after publishing; 0 keeps all.
+  std::uint64_t retain = 0;         // Versions to keep after publishing; 0 keeps all.
+  std::vector<AnchorWish> anchors;  // To set or move; those that are there are kept anyway.
   Progress progress;
   // Asked once everything was read and nothing is visible yet; a failure ends the publish. May be
   // empty.
@@ -57,6 +75,8 @@ struct PublishReport {
   double open_s = 0;
   double encode_s = 0;  // Diff and encode, writing to the store included.
   double commit_s = 0;
+  double anchor_s = 0;                // After the version was visible.
+  std::vector<AnchorReport> anchors;  // Of the lineage, as they are now.
   std::vector<std::uint64_t> pruned;  // Versions removed.
   std::vector<std::string> warnings;
 };

@@ -69,6 +69,7 @@ struct PublisherOptions {
   std::string session;  // Shared by several owners, new for each start of the job.
   double owner_timeout_seconds = 600;
   std::uint64_t retain = 0;
+  std::vector<AnchorWish> anchors;  // As in PublishOptions.
   // Tensors that were not put count as unchanged.
   bool missing_is_unchanged = false;
   // With engines: the baseline moves only once all of them have the version.

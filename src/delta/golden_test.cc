@@ -48,8 +48,7 @@ class Update {
   // All that a reader does, in the order that makes the best messages.
   Status Run() {
     SEGUE_ASSIGN_OR_RETURN(plan_, Plan::Parse(ReadFile(folder_ / "plan.bin")));
-    SEGUE_ASSIGN_OR_RETURN(manifest_,
-                           Manifest::Parse(ReadFile(folder_ / "manifest.json"), "manifest.json"));
+    SEGUE_RETURN_IF_ERROR(ReadRecord());
     SEGUE_ASSIGN_OR_RETURN(const Layout layout, Layout::Parse(ReadFile(folder_ / "layout.bin")));
     if (manifest_->identity.plan != plan_->digest()) return Corruption("another plan");
     if (manifest_->identity.target_layout != layout.digest()) return Corruption("another layout");
@@ -84,6 +83,19 @@ class Update {
   }
 
  private:
+  // An anchor's delta is applied as a version's is.
+  Status ReadRecord() {
+    if (!fs::exists(folder_ / "anchor.json")) {
+      SEGUE_ASSIGN_OR_RETURN(manifest_,
+                             Manifest::Parse(ReadFile(folder_ / "manifest.json"), "manifest.json"));
+      return {};
+    }
+    SEGUE_ASSIGN_OR_RETURN(AnchorRecord record,
+                           AnchorRecord::Parse(ReadFile(folder_ / "anchor.json"), "anchor.json"));
+    manifest_ = std::move(record.manifest);
+    return {};
+  }
+
   Status LoadBase() {
     SEGUE_ASSIGN_OR_RETURN(const Checkpoint base, Checkpoint::Open(folder_ / "base"));
     SEGUE_ASSIGN_OR_RETURN(const Plan found, Plan::FromCheckpoint(base, plan_->chunk_size()));

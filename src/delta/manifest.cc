@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reading and writing of the three small JSON objects. The text is parsed whole by simdjson's DOM,
+// Reading and writing of the small JSON objects. The text is parsed whole by simdjson's DOM,
 // which checks all of it (UTF-8, syntax, what follows the object), and not on demand as the large
 // headers are: the format and its version are judged before any other key, wherever they stand, and
 // keys may not repeat inside what is ignored either. What is accepted goes into plain structs.
@@ -22,6 +22,7 @@ namespace dom = simdjson::dom;
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kManifestFormat = "segue-manifest";
+constexpr std::string_view kAnchorFormat = "segue-anchor";
 constexpr std::string_view kLineageFormat = "segue-lineage";
 constexpr std::string_view kOwnerFormat = "segue-owner";
 constexpr std::uint64_t kFormatVersion = 1;
@@ -83,12 +84,14 @@ class FieldReader {
   }
 
   // Every element; empty after a fault.
-  std::vector<dom::element> Array(std::string_view key, std::uint64_t count_max) {
-    const std::string expected = "an array of 1 to " + std::to_string(count_max) + " entries";
+  std::vector<dom::element> Array(std::string_view key, std::uint64_t count_min,
+                                  std::uint64_t count_max) {
+    const std::string expected = "an array of " + std::to_string(count_min) + " to " +
+                                 std::to_string(count_max) + " entries";
     dom::array array;
     if (!Get(key, expected, array)) return {};
     std::vector<dom::element> elements(array.begin(), array.end());
-    if (elements.empty()) Refuse(key, expected, "none");
+    if (elements.size() < count_min) Refuse(key, expected, "none");
     if (elements.size() > count_max) {
       status_ = ResourceExhausted(Message(key, expected, std::to_string(elements.size())));
     }
@@ -222,14 +225,20 @@ PayloadEntry ReadEntry(FieldReader& fields, const std::string& lineage, std::uin
   return entry;
 }
 
-DeltaIdentity ReadIdentity(FieldReader& fields) {
+// Whether a delta may lead from a version to itself.
+enum class SameVersion { kRefused, kAllowed };
+
+DeltaIdentity ReadIdentity(FieldReader& fields, SameVersion same = SameVersion::kRefused) {
   DeltaIdentity identity;
   identity.lineage = ReadLineage(fields);
   identity.base_version = fields.Integer("base_version", limits::kVersionMax);
   identity.target_version = fields.Integer("target_version", limits::kVersionMax);
-  if (identity.base_version >= identity.target_version) {
+  const bool is_same = identity.base_version == identity.target_version;
+  if (identity.base_version > identity.target_version ||
+      (is_same && same == SameVersion::kRefused)) {
     fields.Refuse("base_version",
-                  "less than target_version " + std::to_string(identity.target_version),
+                  std::string(same == SameVersion::kAllowed ? "at most" : "less than") +
+                      " target_version " + std::to_string(identity.target_version),
                   std::to_string(identity.base_version));
   }
   identity.plan = fields.Hex<Sha256>("plan");
@@ -270,27 +279,36 @@ std::string ToText(const OrderedJson& json) { return json.dump(2) + "\n"; }
 
 }  // namespace
 
-std::string Manifest::ToJson() const {
-  OrderedJson json = StartDelta(kManifestFormat, identity);
+namespace {
+
+// The keys of a manifest.
+OrderedJson ManifestJson(std::string_view format, const Manifest& manifest) {
+  const DeltaIdentity& identity = manifest.identity;
+  OrderedJson json = StartDelta(format, identity);
   json["base_digest"] = identity.base_digest.ToHex();
   json["target_digest"] = identity.target_digest.ToHex();
   json["profile"] = identity.profile;
-  json["model_bytes"] = model_bytes;
+  json["model_bytes"] = manifest.model_bytes;
   json["changed_chunks"] = identity.changed_chunks;
   json["changed_elements"] = identity.changed_elements;
   OrderedJson entries = OrderedJson::array();
-  for (const PayloadEntry& entry : payloads) entries.push_back(EntryJson(entry));
+  for (const PayloadEntry& entry : manifest.payloads) entries.push_back(EntryJson(entry));
   json["payloads"] = std::move(entries);
-  return ToText(json);
+  return json;
 }
 
-Result<Manifest> Manifest::Parse(ByteSpan json, const std::string& name) {
-  dom::parser parser;
-  SEGUE_ASSIGN_OR_RETURN(FieldReader fields, OpenRecord(json, name, kManifestFormat, parser));
+// What a manifest and an anchor record have in common.
+Result<Manifest> ReadManifestFields(FieldReader& fields, SameVersion same) {
   Manifest manifest;
-  manifest.identity = ReadIdentity(fields);
+  manifest.identity = ReadIdentity(fields, same);
   manifest.model_bytes = fields.Integer("model_bytes");
-  for (const dom::element element : fields.Array("payloads", limits::kOwnerCountMax)) {
+  const bool is_empty = manifest.identity.base_version == manifest.identity.target_version;
+  const auto elements = fields.Array("payloads", is_empty ? 0 : 1, limits::kOwnerCountMax);
+  if (is_empty && !elements.empty()) {
+    fields.Refuse("payloads", "none, as base and target are one version",
+                  std::to_string(elements.size()));
+  }
+  for (const dom::element element : elements) {
     const std::size_t place = manifest.payloads.size();
     const std::string where = fields.where() + ": payload " + std::to_string(place);
     dom::object object;
@@ -303,6 +321,40 @@ Result<Manifest> Manifest::Parse(ByteSpan json, const std::string& name) {
   }
   SEGUE_RETURN_IF_ERROR(fields.status());
   return manifest;
+}
+
+}  // namespace
+
+std::string Manifest::ToJson() const { return ToText(ManifestJson(kManifestFormat, *this)); }
+
+Result<Manifest> Manifest::Parse(ByteSpan json, const std::string& name) {
+  dom::parser parser;
+  SEGUE_ASSIGN_OR_RETURN(FieldReader fields, OpenRecord(json, name, kManifestFormat, parser));
+  return ReadManifestFields(fields, SameVersion::kRefused);
+}
+
+std::string AnchorRecord::ToJson() const {
+  OrderedJson json = ManifestJson(kAnchorFormat, manifest);
+  json["anchor"] = anchor;
+  return ToText(json);
+}
+
+Result<AnchorRecord> AnchorRecord::Parse(ByteSpan json, const std::string& name) {
+  dom::parser parser;
+  SEGUE_ASSIGN_OR_RETURN(FieldReader fields, OpenRecord(json, name, kAnchorFormat, parser));
+  AnchorRecord record;
+  record.anchor = fields.Text("anchor");
+  const Status named = CheckLineageName(record.anchor);
+  if (!named.ok()) fields.Refuse("anchor", "the name of an anchor", named.message());
+  SEGUE_ASSIGN_OR_RETURN(record.manifest, ReadManifestFields(fields, SameVersion::kAllowed));
+  const DeltaIdentity& identity = record.manifest.identity;
+  const bool changes = identity.base_digest != identity.target_digest ||
+                       identity.base_layout != identity.target_layout ||
+                       identity.changed_chunks != 0 || identity.changed_elements != 0;
+  if (!record.leads_on() && changes) {
+    return Corruption(fields.where() + ": base and target are one version, and yet they differ");
+  }
+  return record;
 }
 
 std::string LineageRecord::ToJson() const {

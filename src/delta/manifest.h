@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Manifest, lineage record and owner record: the small JSON objects of docs/format.md, sections 7
+// Manifest, anchor, lineage and owner record: the small JSON objects of docs/format.md, sections 7
 // and 8. Parsing is strict (types, ranges, duplicate keys, sizes); writing is deterministic.
 #pragma once
 
@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -57,6 +58,18 @@ struct Manifest {
   static Result<Manifest> Parse(ByteSpan json, const std::string& name);
 };
 
+// A named version and the delta from it to a later one. Base and target may be the same version;
+// then there are no payloads.
+struct AnchorRecord {
+  std::string anchor;  // Named as lineages are.
+  Manifest manifest;
+
+  bool operator==(const AnchorRecord&) const = default;
+  bool leads_on() const { return !manifest.payloads.empty(); }
+  std::string ToJson() const;
+  static Result<AnchorRecord> Parse(ByteSpan json, const std::string& name);
+};
+
 struct LineageRecord {
   std::string lineage;
   std::uint64_t origin_version = 0;
@@ -102,6 +115,18 @@ std::string Payload(std::string_view lineage, std::uint64_t version, std::uint32
 std::string OwnerFolder(std::string_view lineage, std::uint64_t version, std::string_view session);
 std::string Owner(std::string_view lineage, std::uint64_t version, std::string_view session,
                   std::uint32_t owner, std::uint32_t owner_count);
+// One folder an anchor in this one, named as the anchor is.
+std::string AnchorFolders(std::string_view lineage);
+std::string AnchorFolder(std::string_view lineage, std::string_view anchor);
+std::string Anchor(std::string_view lineage, std::string_view anchor, std::uint64_t base,
+                   std::uint64_t target);
+// The payloads of one record.
+std::string AnchorPayloadFolder(std::string_view lineage, std::string_view anchor,
+                                std::uint64_t base, std::uint64_t target);
+std::string AnchorPayload(std::string_view lineage, std::string_view anchor, std::uint64_t base,
+                          std::uint64_t target, const Sha256& sha256);
+// "0000000012-0000000040.json" -> {12, 40}; nothing for any other name.
+std::optional<std::pair<std::uint64_t, std::uint64_t>> ParseAnchor(std::string_view name);
 // "0000000012.json" -> 12; nothing for any other name.
 std::optional<std::uint64_t> ParseVersion(std::string_view name);
 // "0000000012.gone" -> 12; nothing for any other name.

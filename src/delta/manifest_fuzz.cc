@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Any bytes as manifest, lineage record and owner record: refused with a reason, or read into
+// Any bytes as manifest, anchor, lineage and owner record: refused with a reason, or read into
 // something whose own text is read back as the same. Names that come out never leave the lineage.
 #include <cstdint>
 #include <string>
@@ -21,6 +21,12 @@ void CheckNames(const std::string& lineage, const PayloadEntry& entry) {
 
 void CheckContent(const Manifest& manifest) {
   for (const PayloadEntry& entry : manifest.payloads) CheckNames(manifest.identity.lineage, entry);
+}
+void CheckContent(const AnchorRecord& record) {
+  CheckContent(record.manifest);
+  SEGUE_CHECK(CheckLineageName(record.anchor).ok());
+  const DeltaIdentity& identity = record.manifest.identity;
+  SEGUE_CHECK(record.leads_on() == (identity.base_version < identity.target_version));
 }
 void CheckContent(const LineageRecord& record) {
   SEGUE_CHECK(CheckLineageName(record.lineage).ok());
@@ -53,6 +59,7 @@ void Check(ByteSpan json) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const segue::ByteSpan json = std::as_bytes(std::span(data, size));
   segue::Check<segue::Manifest>(json);
+  segue::Check<segue::AnchorRecord>(json);
   segue::Check<segue::LineageRecord>(json);
   segue::Check<segue::OwnerRecord>(json);
   return 0;

@@ -57,6 +57,20 @@ Manifest MakeManifest() {
           .payloads = {MakeEntry(0, 2), MakeEntry(1, 2)}};
 }
 
+AnchorRecord MakeAnchor() { return {"eval", MakeManifest()}; }
+
+// An anchor at its target itself.
+AnchorRecord MakeAnchorAtTarget() {
+  AnchorRecord record = MakeAnchor();
+  DeltaIdentity& identity = record.manifest.identity;
+  identity.base_version = identity.target_version;
+  identity.base_digest = identity.target_digest;
+  identity.base_layout = identity.target_layout;
+  identity.changed_chunks = identity.changed_elements = 0;
+  record.manifest.payloads.clear();
+  return record;
+}
+
 LineageRecord MakeLineage() { return {"run-1", 7, {{5, 6}}, FilledHash(0xaa), FilledHash(0xbb)}; }
 
 OwnerRecord MakeOwner() {
@@ -154,6 +168,33 @@ TEST(ManifestTest, KeysStandAsInTheDocument) {
             first + "base_digest target_digest profile model_bytes " + changed + "payloads ");
   EXPECT_EQ(joined(MakeOwner().ToJson()),
             first + "owner owner_count profile base_digest target_digest " + changed + "payload ");
+}
+
+TEST(ManifestTest, Anchors) {
+  for (const AnchorRecord& record : {MakeAnchor(), MakeAnchorAtTarget()}) {
+    EXPECT_EQ(Parse<AnchorRecord>(record.ToJson()).value(), record);
+  }
+  EXPECT_TRUE(MakeAnchor().leads_on());
+  EXPECT_FALSE(MakeAnchorAtTarget().leads_on());
+  const std::string text = MakeAnchor().ToJson();
+  const std::string at_target = MakeAnchorAtTarget().ToJson();
+  EXPECT_THAT(Refusal<AnchorRecord>(MakeManifest().ToJson()),
+              Says("format", "'segue-anchor'", "'segue-manifest'"));
+  EXPECT_THAT(Refusal(text), Says("format", "'segue-manifest'", "'segue-anchor'"));
+  EXPECT_THAT(Refusal<AnchorRecord>(Edit(text, "\"anchor\": \"eval\"", "\"anchor\": \"../x\"")),
+              HasSubstr("the name of an anchor"));
+  EXPECT_THAT(Refusal<AnchorRecord>(Edit(text, "\"anchor\":", "\"anchor_\":")),
+              HasSubstr("key 'anchor': expected a string, found no such key"));
+  EXPECT_THAT(Refusal<AnchorRecord>(Edit(text, "\"base_version\": 11", "\"base_version\": 12")),
+              HasSubstr("expected none, as base and target are one version"));
+  EXPECT_THAT(Refusal<AnchorRecord>(Edit(text, "\"base_version\": 11", "\"base_version\": 13")),
+              Says("base_version", "at most target_version 12", "13"));
+  EXPECT_THAT(
+      Refusal<AnchorRecord>(Edit(at_target, "\"base_version\": 12", "\"base_version\": 11")),
+      Says("payloads", "an array of 1 to 65536 entries", "none"));
+  EXPECT_THAT(
+      Refusal<AnchorRecord>(Edit(at_target, "\"changed_chunks\": 0", "\"changed_chunks\": 1")),
+      HasSubstr("and yet they differ"));
 }
 
 TEST(ManifestTest, IgnoresUnknownKeysAndOrder) {
@@ -382,6 +423,7 @@ TEST(ManifestTest, GoldenManifests) {
   };
   const std::vector<std::string> names = ListDirectory(folder + "valid").value();
   for (const std::string& name : names) {
+    if (name.starts_with("anchor-")) continue;
     const Result<Manifest> manifest = read("valid/" + name);
     ASSERT_TRUE(manifest.ok()) << name << ": " << manifest.status().ToString();
     EXPECT_EQ(Parse<Manifest>(manifest->ToJson()).value(), manifest.value()) << name;
@@ -395,6 +437,28 @@ TEST(ManifestTest, GoldenManifests) {
     EXPECT_EQ(read("invalid/manifest-" + std::string(name)).status().code(),
               StatusCode::kCorruption)
         << name;
+  }
+}
+
+TEST(ManifestTest, GoldenAnchors) {
+  const std::string folder = std::string(SEGUE_SOURCE_DIR) + "/tests/golden/";
+  for (const char* kind : {"valid", "invalid"}) {
+    std::size_t count = 0;
+    const std::vector<std::string> names = ListDirectory(folder + kind).value();
+    for (const std::string& name : names) {
+      if (!name.starts_with("anchor-")) continue;
+      ++count;
+      const ByteVector bytes =
+          ReadFile(folder + kind + "/" + name + "/anchor.json", limits::kManifestSizeMax).value();
+      const Result<AnchorRecord> record = AnchorRecord::Parse(bytes, kName);
+      if (std::string_view(kind) == "valid") {
+        ASSERT_TRUE(record.ok()) << name << ": " << record.status().ToString();
+        EXPECT_EQ(Parse<AnchorRecord>(record->ToJson()).value(), record.value()) << name;
+      } else {
+        EXPECT_EQ(record.status().code(), StatusCode::kCorruption) << name;
+      }
+    }
+    EXPECT_GE(count, 2u) << kind;
   }
 }
 

@@ -96,6 +96,37 @@ std::string Owner(std::string_view lineage, std::uint64_t version, std::string_v
   return Join(OwnerFolder(lineage, version, session), OwnerOfCount(owner, owner_count) + ".json");
 }
 
+std::string AnchorFolders(std::string_view lineage) { return Join(lineage, "anchors"); }
+
+std::string AnchorFolder(std::string_view lineage, std::string_view anchor) {
+  return Join(AnchorFolders(lineage), anchor);
+}
+
+std::string AnchorPayloadFolder(std::string_view lineage, std::string_view anchor,
+                                std::uint64_t base, std::uint64_t target) {
+  return Join(AnchorFolder(lineage, anchor),
+              Padded(base, kVersionDigits) + "-" + Padded(target, kVersionDigits));
+}
+
+std::string Anchor(std::string_view lineage, std::string_view anchor, std::uint64_t base,
+                   std::uint64_t target) {
+  return AnchorPayloadFolder(lineage, anchor, base, target).append(kVersionSuffix);
+}
+
+std::string AnchorPayload(std::string_view lineage, std::string_view anchor, std::uint64_t base,
+                          std::uint64_t target, const Sha256& sha256) {
+  return Join(AnchorPayloadFolder(lineage, anchor, base, target),
+              OwnerOfCount(0, 1) + "-" + sha256.ToHex().substr(0, kHashDigits));
+}
+
+std::optional<std::pair<std::uint64_t, std::uint64_t>> ParseAnchor(std::string_view name) {
+  if (name.size() <= kVersionDigits || name[kVersionDigits] != '-') return std::nullopt;
+  const auto base = ParseVersionFolder(name.substr(0, kVersionDigits));
+  const auto target = ParseVersion(name.substr(kVersionDigits + 1));
+  if (!base || !target) return std::nullopt;
+  return std::pair(*base, *target);
+}
+
 std::optional<std::uint64_t> ParseVersion(std::string_view name) {
   if (!name.ends_with(kVersionSuffix)) return std::nullopt;
   return ParseVersionFolder(name.substr(0, name.size() - kVersionSuffix.size()));

@@ -62,5 +62,21 @@ TEST(ObjectNameTest, ParsesVersionsAlone) {  // case B5
   }
 }
 
+TEST(ObjectNamesTest, Anchors) {
+  EXPECT_EQ(object_name::AnchorFolder("run", "eval"), "run/anchors/eval");
+  EXPECT_EQ(object_name::Anchor("run", "eval", 40, 123),
+            "run/anchors/eval/0000000040-0000000123.json");
+  EXPECT_EQ(object_name::AnchorPayload("run", "eval", 40, 123, HashSha256({})),
+            "run/anchors/eval/0000000040-0000000123/00000-of-00001-e3b0c44298fc1c14");
+  const auto range = object_name::ParseAnchor("0000000040-0000000123.json");
+  ASSERT_TRUE(range);
+  EXPECT_EQ(*range, (std::pair<std::uint64_t, std::uint64_t>(40, 123)));
+  for (const char* name :
+       {"", "0000000040", "0000000040-", "0000000040-123.json", "0000000040_0000000123.json",
+        "000000004a-0000000123.json", "0000000040-0000000123", "0000000040-0000000123.json.json"}) {
+    EXPECT_FALSE(object_name::ParseAnchor(name)) << name;
+  }
+}
+
 }  // namespace
 }  // namespace segue

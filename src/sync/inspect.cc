@@ -81,6 +81,16 @@ Json DescribeManifest(const Manifest& manifest) {
   return json;
 }
 
+Json DescribeAnchor(const AnchorRecord& record) {
+  const DeltaIdentity& identity = record.manifest.identity;
+  return {{"anchor", record.anchor},
+          {"version", identity.base_version},
+          {"target_version", identity.target_version},
+          {"digest", identity.base_digest.ToHex()},
+          {"changed_elements", identity.changed_elements},
+          {"payload_bytes", PayloadBytes(record.manifest)}};
+}
+
 Result<Json> DescribeLineage(Store& store, const std::string& name) {
   SEGUE_ASSIGN_OR_RETURN(const Lineage lineage, Lineage::Open(store, name));
   Json entry = {{"lineage", name},
@@ -89,14 +99,16 @@ Result<Json> DescribeLineage(Store& store, const std::string& name) {
                 {"newest", lineage.newest()},
                 {"versions", Json::array()}};
   for (const auto& [version, manifest] : lineage.manifests()) {
-    std::uint64_t size = 0;
-    for (const PayloadEntry& payload : manifest.payloads) size += payload.size;
     entry["versions"].push_back({{"version", version},
                                  {"base_version", manifest.identity.base_version},
                                  {"target_digest", manifest.identity.target_digest.ToHex()},
                                  {"profile", manifest.identity.profile},
                                  {"changed_elements", manifest.identity.changed_elements},
-                                 {"payload_bytes", size}});
+                                 {"payload_bytes", PayloadBytes(manifest)}});
+  }
+  entry["anchors"] = Json::array();
+  for (const auto& [anchor, record] : lineage.CurrentAnchors()) {
+    entry["anchors"].push_back(DescribeAnchor(record));
   }
   return entry;
 }
@@ -142,11 +154,15 @@ Result<Json> InspectLineage(const std::string& folder) {
 
 // The plan of the lineage whose folder `payload` lies in; empty where it lies in none.
 Result<std::string> FindPlan(const std::string& payload) {
-  // LINEAGE/payloads/VERSION/NAME.
+  // LINEAGE/payloads/VERSION/NAME or LINEAGE/anchors/ANCHOR/RANGE/NAME.
   constexpr int kDepth = 3;
   std::filesystem::path folder = std::filesystem::absolute(payload).lexically_normal();
   for (int i = 0; i < kDepth; ++i) folder = folder.parent_path();
-  const std::string record_path = JoinPath(folder.string(), "lineage.json");
+  std::string record_path = JoinPath(folder.string(), "lineage.json");
+  if (!FileExists(record_path)) {
+    folder = folder.parent_path();
+    record_path = JoinPath(folder.string(), "lineage.json");
+  }
   if (!FileExists(record_path)) return std::string();
   SEGUE_ASSIGN_OR_RETURN(const ByteVector json, ReadFile(record_path, limits::kManifestSizeMax));
   SEGUE_ASSIGN_OR_RETURN(const LineageRecord record, LineageRecord::Parse(json, record_path));
@@ -189,6 +205,12 @@ Result<Json> InspectJson(ByteSpan bytes, const std::string& path) {
     SEGUE_ASSIGN_OR_RETURN(const Manifest manifest, Manifest::Parse(bytes, path));
     Json described = {{"kind", "manifest"}};
     described.update(DescribeManifest(manifest));
+    return described;
+  }
+  if (format == "segue-anchor") {
+    SEGUE_ASSIGN_OR_RETURN(const AnchorRecord record, AnchorRecord::Parse(bytes, path));
+    Json described = {{"kind", "anchor"}};
+    described.update(Json::parse(record.ToJson()));
     return described;
   }
   if (format == "segue-lineage") {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "base/file.h"
@@ -82,6 +83,42 @@ Result<UsedNumbers> ListNumbers(Store& store, const std::string& lineage) {
   return numbers;
 }
 
+namespace {
+
+Status CheckAnchor(const AnchorRecord& record, const LineageRecord& lineage,
+                   const std::string& anchor, const std::string& object) {
+  const DeltaIdentity& identity = record.manifest.identity;
+  const std::string expected =
+      object_name::Anchor(lineage.lineage, anchor, identity.base_version, identity.target_version);
+  if (identity.lineage != lineage.lineage || record.anchor != anchor || object != expected) {
+    return Corruption("anchor record '" + object + "' is of anchor '" + record.anchor +
+                      "' of lineage '" + identity.lineage + "', version " +
+                      std::to_string(identity.base_version) + " to " +
+                      std::to_string(identity.target_version));
+  }
+  if (identity.plan == lineage.plan) return {};
+  return Corruption("anchor record '" + object + "' has plan " + identity.plan.ToHex() +
+                    ", its lineage has " + lineage.plan.ToHex());
+}
+
+Result<AnchorRecord> ReadAnchor(Store& store, const LineageRecord& lineage,
+                                const std::string& anchor, std::uint64_t base,
+                                std::uint64_t target) {
+  const std::string name = object_name::Anchor(lineage.lineage, anchor, base, target);
+  SEGUE_ASSIGN_OR_RETURN(const ByteVector json, store.Get(name, limits::kManifestSizeMax));
+  SEGUE_ASSIGN_OR_RETURN(AnchorRecord record, AnchorRecord::Parse(json, name));
+  SEGUE_RETURN_IF_ERROR(CheckAnchor(record, lineage, anchor, name));
+  return record;
+}
+
+}  // namespace
+
+std::uint64_t PayloadBytes(const Manifest& manifest) {
+  std::uint64_t size = 0;
+  for (const PayloadEntry& payload : manifest.payloads) size += payload.size;
+  return size;
+}
+
 std::vector<std::string> FindLineages(const std::string& folder) {
   std::vector<std::string> lineages;
   const auto names = ListDirectory(folder);
@@ -126,16 +163,43 @@ Result<LineageRecord> Lineage::ReadRecord(Store& store, const std::string& name)
 Result<Lineage> Lineage::Open(Store& store, const std::string& name) {
   Lineage lineage;
   SEGUE_ASSIGN_OR_RETURN(lineage.record_, ReadRecord(store, name));
-  SEGUE_ASSIGN_OR_RETURN(const auto versions, ListVersions(store, name));
-  for (const std::uint64_t version : versions) {
-    Result<Manifest> manifest = ReadManifest(store, lineage.record_, version);
-    if (manifest.status().code() == StatusCode::kNotFound) continue;
-    if (!manifest.ok()) return manifest.status();
-    lineage.manifests_.emplace(version, std::move(manifest).value());
-  }
-  SEGUE_RETURN_IF_ERROR(lineage.DropGone(store));
+  SEGUE_RETURN_IF_ERROR(lineage.ReadManifests(store));
+  SEGUE_RETURN_IF_ERROR(lineage.ReadAnchors(store));
   SEGUE_RETURN_IF_ERROR(lineage.CheckAgreement());
   return lineage;
+}
+
+Status Lineage::ReadManifests(Store& store) {
+  SEGUE_ASSIGN_OR_RETURN(const auto versions, ListVersions(store, record_.lineage));
+  for (const std::uint64_t version : versions) {
+    Result<Manifest> manifest = ReadManifest(store, record_, version);
+    if (manifest.status().code() == StatusCode::kNotFound) continue;
+    if (!manifest.ok()) return manifest.status();
+    manifests_.emplace(version, std::move(manifest).value());
+  }
+  return DropGone(store);
+}
+
+// One that vanishes meanwhile (renewed, removed) is left out, as versions are.
+Status Lineage::ReadAnchors(Store& store) {
+  const std::string& name = record_.lineage;
+  SEGUE_ASSIGN_OR_RETURN(const auto anchors, store.ListFolders(object_name::AnchorFolders(name)));
+  if (anchors.size() > limits::kAnchorCountMax) {
+    return ResourceExhausted("lineage '" + name + "' has " + std::to_string(anchors.size()) +
+                             " anchors, the limit is " + std::to_string(limits::kAnchorCountMax));
+  }
+  for (const std::string& anchor : anchors) {
+    SEGUE_ASSIGN_OR_RETURN(const auto objects, store.List(object_name::AnchorFolder(name, anchor)));
+    for (const std::string& entry : objects) {
+      const auto range = object_name::ParseAnchor(entry);
+      if (!range) continue;
+      Result<AnchorRecord> record = ReadAnchor(store, record_, anchor, range->first, range->second);
+      if (record.status().code() == StatusCode::kNotFound) continue;
+      if (!record.ok()) return record.status();
+      anchors_.push_back(std::move(record).value());
+    }
+  }
+  return {};
 }
 
 // What was pruned while the manifests were read: one of that number that was read may be of a put
@@ -165,10 +229,32 @@ Status Lineage::CheckAgreement() const {
     }
     SEGUE_RETURN_IF_ERROR(check(version, manifest.identity.target_digest));
   }
-  for (const auto& [version, manifest] : manifests_) {
-    SEGUE_RETURN_IF_ERROR(check(manifest.identity.base_version, manifest.identity.base_digest));
+  for (const Manifest* step : Steps()) {
+    SEGUE_RETURN_IF_ERROR(check(step->identity.base_version, step->identity.base_digest));
+    SEGUE_RETURN_IF_ERROR(check(step->identity.target_version, step->identity.target_digest));
   }
   return {};
+}
+
+std::vector<const Manifest*> Lineage::Steps() const {
+  std::vector<const Manifest*> steps;
+  steps.reserve(manifests_.size() + anchors_.size());
+  for (const auto& [version, manifest] : manifests_) steps.push_back(&manifest);
+  for (const AnchorRecord& anchor : anchors_) steps.push_back(&anchor.manifest);
+  return steps;
+}
+
+std::map<std::string, AnchorRecord> Lineage::CurrentAnchors() const {
+  std::map<std::string, AnchorRecord> current;
+  const auto rank = [](const AnchorRecord& record) {
+    return std::pair(record.manifest.identity.target_version,
+                     record.manifest.identity.base_version);
+  };
+  for (const AnchorRecord& anchor : anchors_) {
+    const auto [known, added] = current.emplace(anchor.anchor, anchor);
+    if (!added && rank(anchor) > rank(known->second)) known->second = anchor;
+  }
+  return current;
 }
 
 Result<std::vector<std::uint64_t>> Lineage::ListVersions(Store& store, const std::string& name) {
@@ -201,9 +287,14 @@ std::optional<VersionFacts> Lineage::Version(std::uint64_t version) const {
   if (const auto found = manifests_.find(version); found != manifests_.end()) {
     return VersionFacts{found->second.identity.target_digest, found->second.identity.target_layout};
   }
-  for (const auto& [target, manifest] : manifests_) {
-    if (manifest.identity.base_version != version) continue;
-    return VersionFacts{manifest.identity.base_digest, manifest.identity.base_layout};
+  for (const Manifest* step : Steps()) {
+    const DeltaIdentity& identity = step->identity;
+    if (identity.base_version == version) {
+      return VersionFacts{identity.base_digest, identity.base_layout};
+    }
+    if (identity.target_version == version) {
+      return VersionFacts{identity.target_digest, identity.target_layout};
+    }
   }
   return std::nullopt;
 }
@@ -215,9 +306,9 @@ std::vector<std::uint64_t> Lineage::FindVersions(const Digest& digest,
     if (candidate == digest && version <= version_max) versions.insert(version);
   };
   offer(record_.origin_version, record_.origin_digest);
-  for (const auto& [version, manifest] : manifests_) {
-    offer(version, manifest.identity.target_digest);
-    offer(manifest.identity.base_version, manifest.identity.base_digest);
+  for (const Manifest* step : Steps()) {
+    offer(step->identity.target_version, step->identity.target_digest);
+    offer(step->identity.base_version, step->identity.base_digest);
   }
   return {versions.begin(), versions.end()};
 }
@@ -234,37 +325,64 @@ Result<Way> Lineage::FindWay(const Digest& digest, std::uint64_t to) const {
     return VersionMismatch("digest " + digest.ToHex() + " is no version up to " +
                            std::to_string(to) + " of lineage '" + record_.lineage + "'");
   }
-  Status failure;
-  for (const std::uint64_t from : versions) {
-    Result<std::vector<Manifest>> path = Path(from, to);
-    if (path.ok()) return Way{from, std::move(path).value()};
-    if (failure.ok()) failure = path.status();
-  }
-  return failure;
+  if (auto way = FindCheapest(versions, to)) return std::move(*way);
+  return WhyNoWay(versions.front(), to);
 }
 
 Result<std::vector<Manifest>> Lineage::Path(std::uint64_t from, std::uint64_t to) const {
-  std::vector<Manifest> path;
+  if (auto way = FindCheapest({from}, to)) return std::move(way->manifests);
+  return WhyNoWay(from, to);
+}
+
+// Every step leads to a higher version, so one walk over the steps in the order of their targets
+// knows the cheapest way to each.
+std::optional<Way> Lineage::FindCheapest(const std::vector<std::uint64_t>& from,
+                                         std::uint64_t to) const {
+  struct Best {
+    std::uint64_t bytes = 0;
+    std::uint64_t steps = 0;
+    const Manifest* last = nullptr;  // Null where the way begins.
+  };
+  std::map<std::uint64_t, Best> best;
+  for (const std::uint64_t version : from) best.emplace(version, Best());
+  std::vector<const Manifest*> steps = Steps();
+  std::stable_sort(steps.begin(), steps.end(), [](const Manifest* a, const Manifest* b) {
+    return a->identity.target_version < b->identity.target_version;
+  });
+  for (const Manifest* step : steps) {
+    const auto base = best.find(step->identity.base_version);
+    if (base == best.end() || step->payloads.empty()) continue;
+    const Best way = {base->second.bytes + PayloadBytes(*step), base->second.steps + 1, step};
+    if (way.steps > limits::kChainLengthMax) continue;
+    const auto [known, added] = best.emplace(step->identity.target_version, way);
+    const Best& other = known->second;
+    if (!added && std::tie(way.bytes, way.steps) < std::tie(other.bytes, other.steps)) {
+      known->second = way;
+    }
+  }
+  if (!best.contains(to)) return std::nullopt;
+  Way way{to, {}};
+  for (const Manifest* last = best[to].last; last != nullptr; last = best[way.from].last) {
+    way.manifests.push_back(*last);
+    way.from = last->identity.base_version;
+  }
+  std::reverse(way.manifests.begin(), way.manifests.end());
+  return way;
+}
+
+// Backwards from the target: the first version that is missing, or that passes `from` by.
+Status Lineage::WhyNoWay(std::uint64_t from, std::uint64_t to) const {
   std::uint64_t version = to;
-  while (version != from) {
+  for (std::uint64_t steps = 0; version != from; ++steps) {
     const auto found = manifests_.find(version);
-    if (found == manifests_.end() || path.size() == limits::kChainLengthMax) {
-      return NotFound("version " + std::to_string(version) + " of lineage '" + record_.lineage +
-                      "' is missing (pruned, or never published); it is needed to reach version " +
-                      std::to_string(to) + " from " + std::to_string(from));
-    }
+    if (found == manifests_.end() || steps == limits::kChainLengthMax) break;
     const DeltaIdentity& identity = found->second.identity;
-    if (!path.empty() && path.back().identity.base_digest != identity.target_digest) {
-      return Corruption("the chain is broken at version " + std::to_string(version) +
-                        ": the next version starts at " + path.back().identity.base_digest.ToHex() +
-                        ", expected " + identity.target_digest.ToHex());
-    }
-    path.push_back(found->second);
     if (identity.base_version < from) return NoWay(identity, from, to);
     version = identity.base_version;
   }
-  std::reverse(path.begin(), path.end());
-  return path;
+  return NotFound("version " + std::to_string(version) + " of lineage '" + record_.lineage +
+                  "' is missing (pruned, or never published); it is needed to reach version " +
+                  std::to_string(to) + " from " + std::to_string(from));
 }
 
 Result<Plan> Lineage::ReadPlan(Store& store) const {

@@ -24,7 +24,8 @@ struct VersionFacts {
   Sha256 layout;
 };
 
-// Manifests that lead from one version to another, in order; none when they are the same.
+// Manifests of versions and anchors that lead from one version to another, in order; none when they
+// are the same.
 struct Way {
   std::uint64_t from = 0;
   std::vector<Manifest> manifests;
@@ -62,6 +63,10 @@ class Lineage {
 
   const LineageRecord& record() const { return record_; }
   const std::map<std::uint64_t, Manifest>& manifests() const { return manifests_; }
+  // Every record, by name, then base, then target.
+  const std::vector<AnchorRecord>& anchors() const { return anchors_; }
+  // The record of each anchor that counts (docs/format.md, section 8), by name.
+  std::map<std::string, AnchorRecord> CurrentAnchors() const;
   // Newest version that is visible; the origin where none is.
   std::uint64_t newest() const;
   // What a version is, as its own manifest, a later one's base or the origin says.
@@ -74,12 +79,12 @@ class Lineage {
   // The newest of them.
   std::optional<std::uint64_t> FindVersion(const Digest& digest, std::uint64_t version_max) const;
 
-  // Manifests that lead from one version to another, in order; empty when they are the same.
-  // NotFound naming the version that is missing; VersionMismatch where `to` does not come from
-  // `from`; Corruption where digests do not chain.
+  // The cheapest way from one version to another: fewest payload bytes, then fewest steps; empty
+  // when they are the same. NotFound naming the version that is missing; VersionMismatch where `to`
+  // does not come from `from`.
   Result<std::vector<Manifest>> Path(std::uint64_t from, std::uint64_t to) const;
-  // The way to `to` from weights of this digest: from whichever version has it and leads there
-  // (case D5). VersionMismatch where none does, or none up to `to` has the digest.
+  // The cheapest way to `to` from weights of this digest: from whichever version has it and leads
+  // there (case D5). VersionMismatch where none does, or none up to `to` has the digest.
   Result<Way> FindWay(const Digest& digest, std::uint64_t to) const;
 
   Result<Plan> ReadPlan(Store& store) const;
@@ -90,11 +95,20 @@ class Lineage {
 
  private:
   Status DropGone(Store& store);
+  Status ReadManifests(Store& store);
+  Status ReadAnchors(Store& store);
   Status CheckAgreement() const;
+  std::vector<const Manifest*> Steps() const;
+  std::optional<Way> FindCheapest(const std::vector<std::uint64_t>& from, std::uint64_t to) const;
+  Status WhyNoWay(std::uint64_t from, std::uint64_t to) const;
 
   LineageRecord record_;
   std::map<std::uint64_t, Manifest> manifests_;
+  std::vector<AnchorRecord> anchors_;
 };
+
+// Payload bytes of a version or an anchor.
+std::uint64_t PayloadBytes(const Manifest& manifest);
 
 // Reads one manifest and checks that it is the one of `version` in `lineage`.
 Result<Manifest> ReadManifest(Store& store, const LineageRecord& lineage, std::uint64_t version);

@@ -34,7 +34,10 @@ class Pruner {
     SEGUE_ASSIGN_OR_RETURN(const UsedNumbers numbers, ListNumbers(store_, name_));
     const std::vector<std::uint64_t>& versions = numbers.versions;
     if (versions.empty()) return {};
-    const std::size_t count = versions.size() <= retain ? 0 : versions.size() - retain;
+    SEGUE_ASSIGN_OR_RETURN(const std::uint64_t held_after, FirstAnchorEnd());
+    const auto held = std::upper_bound(versions.begin(), versions.end(), held_after);
+    const std::size_t count = std::min(versions.size() <= retain ? 0 : versions.size() - retain,
+                                       static_cast<std::size_t>(held - versions.begin()));
     const auto kept = std::span(versions).subspan(count);
     SEGUE_RETURN_IF_ERROR(ReadKept(kept));
     for (const std::uint64_t version : std::span(versions).first(count)) {
@@ -57,6 +60,25 @@ class Pruner {
       Note("mark of version " + std::to_string(version),
            store_.Delete(object_name::Gone(name_, version)));
     }
+  }
+
+  // Where the delta of the anchor that is furthest behind ends: the versions after it are its way
+  // to the newest. Names tell; no record is read.
+  Result<std::uint64_t> FirstAnchorEnd() {
+    std::uint64_t first = UINT64_MAX;
+    SEGUE_ASSIGN_OR_RETURN(const auto anchors,
+                           store_.ListFolders(object_name::AnchorFolders(name_)));
+    for (const std::string& anchor : anchors) {
+      SEGUE_ASSIGN_OR_RETURN(const auto records,
+                             store_.List(object_name::AnchorFolder(name_, anchor)));
+      std::uint64_t end = 0;
+      for (const std::string& record : records) {
+        const auto range = object_name::ParseAnchor(record);
+        if (range) end = std::max(end, range->second + 1);
+      }
+      if (end != 0) first = std::min(first, end - 1);  // An empty folder is no anchor.
+    }
+    return first;
   }
 
   // Objects that the kept versions name (one of them may lie in an older version's folder), and

@@ -36,6 +36,7 @@ PublishOptions OptionsOf(const PublisherOptions& options) {
   publish.session = options.session;
   publish.owner_timeout_seconds = options.owner_timeout_seconds;
   publish.retain = options.retain;
+  publish.anchors = options.anchors;
   return publish;
 }
 

@@ -10,8 +10,10 @@
 
 #include "base/limits.h"
 #include "delta/profile.h"
+#include "sync/anchors.h"
 #include "sync/owners.h"
 #include "sync/prune.h"
+#include "sync/stopwatch.h"
 #include "sync/version_choice.h"
 
 namespace segue {
@@ -78,7 +80,8 @@ Status VersionCommit::ChooseNumbers(DeltaIdentity& identity) const {
   identity.base_version = std::min(newest, identity.target_version - 1);
   identity.plan = plan_.digest();
   identity.profile = options_.profile;
-  return {};
+  if (options_.owner != 0) return {};
+  return CheckAnchorWishes(lineage_, options_.anchors, identity.target_version);
 }
 
 Status VersionCommit::Run(PendingVersion& pending) {
@@ -226,8 +229,24 @@ void VersionCommit::FillReport(const DeltaIdentity& identity, std::uint64_t payl
   report_.changed_elements = identity.changed_elements;
 }
 
+void VersionCommit::RenewAnchors() {
+  const bool has_anchors = lineage_ != nullptr && !lineage_->anchors().empty();
+  if (!has_anchors && options_.anchors.empty()) return;
+  Stopwatch watch;
+  const Result<Lineage> now = Lineage::Open(store_, options_.lineage);
+  if (now.ok()) {
+    report_.anchors = AnchorKeeper(store_, now.value(), options_.threads)
+                          .RenewAll(options_.anchors, report_.warnings);
+  } else {
+    report_.warnings.push_back("anchors were not renewed: " + now.status().message());
+  }
+  report_.anchor_s = watch.Lap();
+}
+
+// Anchors come before the pruning of what their ways still go through.
 void VersionCommit::CleanUp(const PendingVersion& pending) {
   std::vector<std::string>& warnings = report_.warnings;
+  RenewAnchors();
   if (options_.retain != 0) {
     PruneReport pruned = PruneVersions(store_, RecordFor(pending.identity), options_.retain);
     report_.pruned = std::move(pruned.pruned);

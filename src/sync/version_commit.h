@@ -55,8 +55,8 @@ class VersionCommit {
   // Owner 0: gathers what the others have and makes the version visible; other owners hand in what
   // they have. Fills the report; `pending.identity` says what it has become.
   Status Run(PendingVersion& pending);
-  // After a version has become visible: prunes, and removes temporaries that were left. What fails
-  // is a warning.
+  // After a version has become visible: renews anchors, prunes, and removes temporaries that were
+  // left. What fails is a warning.
   void CleanUp(const PendingVersion& pending);
 
  private:
@@ -70,6 +70,7 @@ class VersionCommit {
   Status PutManifest(const Manifest& manifest);
   Status CheckNotGone(const DeltaIdentity& identity);
   LineageRecord RecordFor(const DeltaIdentity& identity) const;
+  void RenewAnchors();
   void FillReport(const DeltaIdentity& identity, std::uint64_t payload_bytes);
 
   Store& store_;

@@ -21,7 +21,7 @@ from segue_reference import digest
 from segue_reference.apply import apply_update, model_digest
 from segue_reference.errors import INVALID_ARGUMENT, NOT_FOUND, VERSION_MISMATCH, Refusal, require
 from segue_reference.layout import build_files, layout_of, parse_layout
-from segue_reference.manifest import parse_manifest
+from segue_reference.manifest import parse_step
 from segue_reference.payload import parse_payload
 from segue_reference.plan import Plan, parse_plan
 from segue_reference.safetensors_reader import Checkpoint, check_against_plan, read_checkpoint
@@ -40,7 +40,7 @@ def apply_files(
     """The files of the target checkpoint."""
     plan = parse_plan(plan_file.read_bytes())
     given_layout = parse_layout(layout_file.read_bytes()) if layout_file else None
-    manifest = parse_manifest(manifest_file.read_bytes())
+    manifest = parse_step(manifest_file.read_bytes())
     checkpoint = read_base(base, plan)
     layout = given_layout or layout_of(checkpoint)
     objects = [path.read_bytes() for path in payloads]

@@ -30,7 +30,8 @@ Written by `tests/reference/make_golden.py`, which says what each one is for (in
 added, never removed.
 
 - `valid/NAME`: `plan.bin`, `layout.bin` (of the target), `manifest.json`, `payload-OWNER.bin`,
-  `base/` and `target/` (safetensors checkpoints). The update turns `base/` into `target/`, byte for
+  `base/` and `target/` (safetensors checkpoints); `anchor.json` in place of `manifest.json` where
+  the update is an anchor's. The update turns `base/` into `target/`, byte for
   byte.
 - `invalid/NAME`: the same but `target/`, with one lie, and `expected.json`: the status `code`, the
   `object` that is at fault and a `reason` in words. `also` lists codes that a reader may give that

@@ -23,7 +23,7 @@ from segue_reference.encode import Choice, elias_fano, plan_bytes, serialize
 from segue_reference.encodings import positions_of
 from segue_reference.errors import CORRUPTION, RESOURCE_EXHAUSTED, UNSUPPORTED, Refusal
 from segue_reference.layout import build_files, layout_of, parse_layout
-from segue_reference.manifest import Manifest, parse_manifest
+from segue_reference.manifest import Manifest, parse_manifest, parse_step
 from segue_reference.payload import parse_payload
 from segue_reference.plan import parse_plan
 from segue_reference.safetensors_reader import parse_header, read_checkpoint
@@ -33,12 +33,14 @@ SCRIPT = Path(__file__).with_name("apply_delta.py")
 VALID = sorted(path for path in (make_golden.GOLDEN / "valid").iterdir())
 INVALID = sorted(path for path in (make_golden.GOLDEN / "invalid").iterdir())
 ENCODINGS = ("sparse", "planes", "snappy", "lz4", "zstd", "raw")
+RECORDS = ("anchor.json", "manifest.json")
 DTYPE_OF_WIDTH = {1: "U8", 2: "BF16", 4: "F32", 8: "F64"}
 
 
 def apply_folder(folder: Path) -> dict[str, bytes]:
     payloads = sorted(folder.glob("payload-*.bin"))
-    files = folder / "plan.bin", folder / "layout.bin", folder / "manifest.json"
+    record = next(folder / name for name in RECORDS if (folder / name).exists())
+    files = folder / "plan.bin", folder / "layout.bin", record
     return apply_delta.apply_files(*files, payloads, folder / "base")
 
 
@@ -46,7 +48,8 @@ def apply_vector(vector: Vector, base: Tensors) -> Tensors:
     files = files_of(vector)
     plan, layout = parse_plan(files["plan.bin"]), parse_layout(files["layout.bin"])
     objects = [data for name, data in sorted(files.items()) if name.startswith("payload-")]
-    return apply_update(plan, layout, parse_manifest(files["manifest.json"]), objects, base)
+    record = next(files[name] for name in RECORDS if name in files)
+    return apply_update(plan, layout, parse_step(record), objects, base)
 
 
 def refusal(function, *arguments) -> Refusal:

@@ -8,7 +8,51 @@ from segue_reference.layout import inner_bytes
 from segue_reference.writers import ZstdFields, zstd_frame
 
 from .invalid import lie, one_tensor, two_owners, two_shards, two_tensors
-from .scenario import Vector, files_of, flip, set_layout_inner, set_plan
+from .scenario import Vector, files_of, flip, make_anchor, set_layout_inner, set_plan
+
+# Anchor record.
+
+
+def anchor() -> Vector:
+    vector = one_tensor()
+    make_anchor(vector, "eval", 1, 40)
+    return vector
+
+
+def anchor_lie(reason: str) -> Callable:
+    return lie("manifest", reason, start=anchor)
+
+
+@anchor_lie("anchor is missing")
+def anchor_name_missing(vector: Vector) -> None:
+    edit_text(vector, lambda text: text.replace(b'"anchor":', b'"Anchor":'))
+
+
+@anchor_lie("anchor begins with a dot")
+def anchor_name(vector: Vector) -> None:
+    vector.manifest["anchor"] = ".eval"
+
+
+@anchor_lie("base_version is above target_version")
+def anchor_versions(vector: Vector) -> None:
+    vector.manifest["base_version"] = 41
+
+
+@anchor_lie("base_version equals target_version, and there is a payload")
+def anchor_payload_to_itself(vector: Vector) -> None:
+    vector.manifest["base_version"] = 40
+
+
+@anchor_lie("there is no payload, and base and target are two versions")
+def anchor_without_payload(vector: Vector) -> None:
+    vector.manifest["payloads"] = []
+
+
+@anchor_lie("base_version equals target_version, and the digests differ")
+def anchor_of_two_digests(vector: Vector) -> None:
+    vector.manifest |= {"base_version": 40, "payloads": []}
+    vector.manifest |= {"changed_chunks": 0, "changed_elements": 0}
+
 
 # Manifest.
 
@@ -18,7 +62,7 @@ def manifest_lie(reason: str, code: str = "corruption", also: tuple[str, ...] = 
 
 
 def edit_text(vector: Vector, edit: Callable[[bytes], bytes]) -> None:
-    vector.manifest_text = edit(files_of(vector)["manifest.json"])
+    vector.manifest_text = edit(files_of(vector)[vector.record_file])
 
 
 @manifest_lie("not JSON: ends early")

@@ -67,6 +67,7 @@ class Vector:
     manifest: dict = field(default_factory=dict)
     entries: dict[int, dict] = field(default_factory=dict)
     manifest_text: bytes | None = None
+    record_file: str = "manifest.json"  # Or "anchor.json".
 
 
 def noise(label: str, size: int) -> bytes:
@@ -197,6 +198,16 @@ def set_layout_inner(vector: Vector, inner: bytes) -> None:
     vector.manifest["target_layout"] = hashlib.sha256(inner).hexdigest()
 
 
+def make_anchor(vector: Vector, name: str, base: int, target: int) -> None:
+    """The same update as the delta of an anchor."""
+    vector.record_file = "anchor.json"
+    vector.manifest |= {"format": "segue-anchor", "anchor": name}
+    vector.manifest |= {"base_version": base, "target_version": target}
+    folder = f"{LINEAGE}/anchors/{name}/{base:010}-{target:010}"
+    for owner in range(len(vector.payloads)):
+        vector.entries[owner] = {"object": f"{folder}/{owner:05}-of-{len(vector.payloads):05}-0"}
+
+
 def set_plan(vector: Vector, plan: bytes) -> None:
     """Another plan object, with the digest that belongs to it."""
     vector.plan = plan
@@ -235,7 +246,7 @@ def files_of(vector: Vector) -> dict[str, bytes]:
         entries.append(_entry(vector, owner, data, count))
     fields = vector.computed | sums | {"payloads": entries} | vector.manifest
     text = json.dumps(fields, indent=1).encode() + b"\n"
-    files["manifest.json"] = text if vector.manifest_text is None else vector.manifest_text
+    files[vector.record_file] = text if vector.manifest_text is None else vector.manifest_text
     files |= {f"base/{name}": data for name, data in vector.base_files.items()}
     return files
 

@@ -7,7 +7,17 @@ from segue_reference.dtypes import ALL
 from segue_reference.encode import ALL_STREAMS, Choice
 from segue_reference.writers import ZstdFields, varint, zstd_frame
 
-from .scenario import Shards, TensorSpec, Vector, build, flip, flip_every, noise, spec
+from .scenario import (
+    Shards,
+    TensorSpec,
+    Vector,
+    build,
+    flip,
+    flip_every,
+    make_anchor,
+    noise,
+    spec,
+)
 
 VECTORS: dict[str, Callable[[], Vector]] = {}
 
@@ -243,6 +253,25 @@ def two_owners() -> Vector:
     tensors = [changed(name, "BF16", 100, 6) for name in ("a", "b", "c", "d")]
     rows = [Choice(t.name.encode(), "sparse") for t in tensors]
     return build(tensors, [[rows[:2]], [rows[2:]]])
+
+
+@vector
+def anchor_of_many_versions() -> Vector:
+    """One delta over 39 versions: sparse and dense chunks, `touched` not recorded."""
+    sparse, dense = changed("a", "BF16", 200, 6), changed("b", "BF16", 200, 1)
+    rows = [Choice(b"a", "sparse", touched=False), Choice(b"b", "planes")]
+    made = build([sparse, dense], [[rows]])
+    make_anchor(made, "base", 1, 40)
+    return made
+
+
+@vector
+def anchor_at_its_target() -> Vector:
+    """Base and target are one version; there is no payload."""
+    same = changed("a", "BF16", 200, 6)
+    made = build([spec("a", "BF16", [200], same.base, same.base)], [])
+    make_anchor(made, "eval", 7, 7)
+    return made
 
 
 @vector

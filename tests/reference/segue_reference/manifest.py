@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifest of section 7."""
+"""The manifest of section 7, and the anchor record of section 8."""
 
 import re
 import unicodedata
@@ -40,6 +40,7 @@ class Manifest:
     changed_chunks: int
     changed_elements: int
     payloads: tuple[PayloadEntry, ...]
+    anchor: str | None = None  # Of an anchor record.
 
 
 def _matching(fields: dict[str, Any], key: str, pattern: re.Pattern) -> str:
@@ -62,10 +63,10 @@ def _check_object_name(name: str, lineage: str, place: int) -> None:
     require(confined, "manifest", f"payload {place}: object {name!r} is not below {lineage}/")
 
 
-def _read_entries(fields: dict[str, Any], lineage: str) -> list[PayloadEntry]:
+def _read_entries(fields: dict[str, Any], lineage: str, none: bool) -> list[PayloadEntry]:
     items = fields.get("payloads")
-    some = isinstance(items, list) and len(items) > 0
-    require(some, "manifest", "payloads is not an array of at least one")
+    right = isinstance(items, list) and (len(items) == 0) == none
+    require(right, "manifest", f"payloads is not an array of {'none' if none else 'at least one'}")
     limit(len(items), limits.OWNER_COUNT, "manifest", "count of owners")
     entries = []
     for place, item in enumerate(items):
@@ -80,29 +81,53 @@ def _read_entries(fields: dict[str, Any], lineage: str) -> list[PayloadEntry]:
     return entries
 
 
-def _read_versions(fields: dict[str, Any]) -> tuple[int, int]:
+def _read_versions(fields: dict[str, Any], is_anchor: bool) -> tuple[int, int]:
     base = integer(fields, "base_version", "manifest")
     target = integer(fields, "target_version", "manifest")
-    require(base < target, "manifest", f"base_version {base} is not below {target}")
+    in_order = base < target or (is_anchor and base == target)
+    require(in_order, "manifest", f"base_version {base} is not below {target}")
     require(target <= limits.VERSION_MAX, "manifest", f"target_version {target} is too large")
     return base, target
 
 
+def parse_anchor(data: bytes) -> Manifest:
+    """Reads an anchor record: a manifest with a name, whose base may be its target."""
+    record = _parse(data, "segue-anchor")
+    if record.payloads:
+        return record
+    same = (record.base_digest, record.base_layout) == (record.target_digest, record.target_layout)
+    unchanged = record.changed_chunks == 0 and record.changed_elements == 0
+    require(same and unchanged, "manifest", "one version, and yet base and target differ")
+    return record
+
+
+def parse_step(data: bytes) -> Manifest:
+    """Reads either: what leads from one version to another."""
+    is_anchor = parse_object(data, "manifest").get("format") == "segue-anchor"
+    return parse_anchor(data) if is_anchor else parse_manifest(data)
+
+
 def parse_manifest(data: bytes) -> Manifest:
     """Reads a manifest and applies the rules that need nothing but its own text."""
+    return _parse(data, "segue-manifest")
+
+
+def _parse(data: bytes, expected_format: str) -> Manifest:
+    is_anchor = expected_format == "segue-anchor"
     limit(len(data), limits.MANIFEST_SIZE, "manifest", "object size")
     fields = parse_object(data, "manifest")
     format_name = string(fields, "format", "manifest")
-    require(format_name == "segue-manifest", "manifest", f"format is {format_name!r}")
+    require(format_name == expected_format, "manifest", f"format is {format_name!r}")
     version = integer(fields, "format_version", "manifest")
     require(version == 1, "manifest", f"format_version {version}", UNSUPPORTED)
     lineage = _matching(fields, "lineage", LINEAGE)
-    base_version, target_version = _read_versions(fields)
+    anchor = _matching(fields, "anchor", LINEAGE) if is_anchor else None
+    base_version, target_version = _read_versions(fields, is_anchor)
     sums = {
         key: integer(fields, key, "manifest")
         for key in ("model_bytes", "changed_chunks", "changed_elements")
     }
-    entries = _read_entries(fields, lineage)
+    entries = _read_entries(fields, lineage, none=base_version == target_version)
     digest_keys = "plan", "base_layout", "target_layout"
     digests = {key: _matching(fields, key, SHA256) for key in digest_keys}
     return Manifest(
@@ -113,6 +138,7 @@ def parse_manifest(data: bytes) -> Manifest:
         target_digest=from_text(_matching(fields, "target_digest", MODEL_DIGEST)),
         profile=string(fields, "profile", "manifest"),
         payloads=tuple(entries),
+        anchor=anchor,
         **sums,
         **digests,
     )
