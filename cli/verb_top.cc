@@ -33,7 +33,8 @@ Json ToJson(const LineageView& lineage) {
           {"digest", lineage.digest},
           {"model_bytes", lineage.model_bytes},
           {"payload_bytes", lineage.payload_bytes},
-          {"changed_elements", lineage.changed_elements}};
+          {"changed_elements", lineage.changed_elements},
+          {"anchors", lineage.anchors}};
 }
 
 Json ToJson(const EngineView& engine) {
@@ -67,6 +68,12 @@ std::string VersionRange(const LineageView& lineage) {
                      lineage.versions.size());
 }
 
+std::string JoinedNames(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + Printable(name);
+  return text;
+}
+
 void ShowLineages(const FleetView& view) {
   if (!view.store_error.empty()) {
     PrintLine("  store: " + Printable(view.store_error));
@@ -74,15 +81,15 @@ void ShowLineages(const FleetView& view) {
     return;
   }
   if (view.lineages.empty()) return;
-  Table table({"lineage", "newest", "on offer", "model", "payload", "changed"});
+  Table table({"lineage", "newest", "on offer", "model", "payload", "changed", "anchors"});
   for (const LineageView& lineage : view.lineages) {
     if (!lineage.error.empty()) {
-      table.Row({Printable(lineage.lineage), "?", "?", "?", "?", "?"});
+      table.Row({Printable(lineage.lineage), "?", "?", "?", "?", "?", "?"});
       continue;
     }
     table.Row({Printable(lineage.lineage), std::to_string(lineage.newest), VersionRange(lineage),
                HumanBytes(lineage.model_bytes), HumanBytes(lineage.payload_bytes),
-               HumanCount(lineage.changed_elements)});
+               HumanCount(lineage.changed_elements), JoinedNames(lineage.anchors)});
   }
   table.Print();
   for (const LineageView& lineage : view.lineages) {

@@ -30,6 +30,7 @@ struct LineageView {
   std::uint64_t model_bytes = 0;
   std::uint64_t payload_bytes = 0;  // Of the newest.
   std::uint64_t changed_elements = 0;
+  std::vector<std::string> anchors;  // Names.
 };
 
 struct EngineView {

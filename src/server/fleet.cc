@@ -20,6 +20,7 @@ constexpr unsigned kAskedAtOnceMax = 64;
 Status ReadLineage(Store& store, LineageView& view) {
   SEGUE_ASSIGN_OR_RETURN(const LineageRecord record, Lineage::ReadRecord(store, view.lineage));
   SEGUE_ASSIGN_OR_RETURN(view.versions, Lineage::ListVersions(store, view.lineage));
+  SEGUE_ASSIGN_OR_RETURN(view.anchors, store.ListFolders(object_name::AnchorFolders(view.lineage)));
   view.origin_version = view.newest = record.origin_version;
   view.digest = record.origin_digest.ToHex();
   if (view.versions.empty()) return {};

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/file.h"
@@ -193,28 +194,43 @@ Status AnchorKeeper::Upload(const std::string& path, PayloadEntry& payload) {
   return writer->Commit(payload.object).status();
 }
 
+// What stays beside the anchor's record: the one before it. Somebody may be fetching that.
+std::optional<std::uint64_t> AnchorKeeper::TargetBefore(const AnchorRecord& kept) const {
+  std::optional<std::uint64_t> before;
+  for (const AnchorRecord& known : lineage_.anchors()) {
+    const DeltaIdentity& identity = known.manifest.identity;
+    const bool is_before = known.anchor == kept.anchor &&
+                           identity.base_version == kept.manifest.identity.base_version &&
+                           identity.target_version < kept.manifest.identity.target_version;
+    if (is_before && identity.target_version >= before.value_or(0))
+      before = identity.target_version;
+  }
+  return before;
+}
+
 // Records first: nobody starts on an anchor whose payloads are about to go.
 Status AnchorKeeper::RemoveAllBut(const std::string& name, const AnchorRecord* kept) {
   const std::string& lineage = lineage_.record().lineage;
   const std::string folder = object_name::AnchorFolder(lineage, name);
-  std::string kept_record;
-  std::string kept_folder;
+  std::set<std::string> stays;  // Records, and their payloads' folders.
   if (kept != nullptr) {
-    const DeltaIdentity& identity = kept->manifest.identity;
-    kept_record =
-        object_name::Anchor(lineage, name, identity.base_version, identity.target_version);
-    kept_folder = object_name::AnchorPayloadFolder(lineage, name, identity.base_version,
-                                                   identity.target_version);
+    const std::uint64_t base = kept->manifest.identity.base_version;
+    for (const auto target :
+         {std::optional(kept->manifest.identity.target_version), TargetBefore(*kept)}) {
+      if (!target) continue;
+      stays.insert(object_name::Anchor(lineage, name, base, *target));
+      stays.insert(object_name::AnchorPayloadFolder(lineage, name, base, *target));
+    }
   }
   SEGUE_ASSIGN_OR_RETURN(const auto records, store_.List(folder));
   for (const std::string& record : records) {
     const std::string object = JoinPath(folder, record);
-    if (object != kept_record) SEGUE_RETURN_IF_ERROR(store_.Delete(object));
+    if (!stays.contains(object)) SEGUE_RETURN_IF_ERROR(store_.Delete(object));
   }
   SEGUE_ASSIGN_OR_RETURN(const auto folders, store_.ListFolders(folder));
   for (const std::string& payloads : folders) {
     const std::string below = JoinPath(folder, payloads);
-    if (below == kept_folder) continue;
+    if (stays.contains(below)) continue;
     SEGUE_ASSIGN_OR_RETURN(const auto objects, store_.List(below));
     for (const std::string& object : objects) {
       SEGUE_RETURN_IF_ERROR(store_.Delete(JoinPath(below, object)));

@@ -37,7 +37,7 @@ class AnchorKeeper {
   // Makes the record that `wish` asks for, or finds it; what the anchor had before stays, since the
   // way of another may go over it. InvalidArgument, NotFound, VersionMismatch: there is no way.
   Result<AnchorRecord> Renew(const AnchorWish& wish);
-  // After all are renewed: what the anchor had before.
+  // After all are renewed: what the anchor had before, but for the last record of the same base.
   Status RemoveOthers(const AnchorRecord& kept);
   // All of it. NotFound.
   Status Remove(const std::string& name);
@@ -47,6 +47,7 @@ class AnchorKeeper {
   Result<AnchorRecord> Make(const std::string& name, std::uint64_t base);
   Status Join(const Plan& plan, const std::vector<Manifest>& way, AnchorRecord& record);
   Status Upload(const std::string& path, PayloadEntry& payload);
+  std::optional<std::uint64_t> TargetBefore(const AnchorRecord& kept) const;
   Status RemoveAllBut(const std::string& name, const AnchorRecord* kept);
 
   Store& store_;

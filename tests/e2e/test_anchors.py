@@ -53,8 +53,8 @@ def test_checkpoints_come_from_anchors(segue, tmp_path):
 def test_reference_reads_an_anchor(segue, tmp_path):
     store = published(segue, tmp_path)
     lineage = store / "default"
-    record, = (lineage / "anchors" / "base").glob("*.json")
-    payload, = (lineage / "anchors" / "base").glob("*/*")
+    record = max((lineage / "anchors" / "base").glob("*.json"))
+    payload, = record.with_suffix("").iterdir()
     plan, = (lineage / "plans").iterdir()
     done = subprocess.run([sys.executable, str(REFERENCE), "--plan", plan, "--base",
                            support.version_directory("bf16", 0), "--manifest", record, "--output",
