@@ -36,7 +36,7 @@ std::string RandomId() {
 
 std::optional<std::string> HashOfName(std::string_view name) {
   std::vector<std::string_view> parts;
-  for (std::size_t begin = 0; begin <= name.size() && parts.size() <= 4;) {
+  for (std::size_t begin = 0; begin <= name.size() && parts.size() <= 5;) {
     const std::size_t end = std::min(name.find('/', begin), name.size());
     parts.push_back(name.substr(begin, end - begin));
     begin = end + 1;
@@ -44,8 +44,11 @@ std::optional<std::string> HashOfName(std::string_view name) {
   if (parts.size() == 3 && parts[1] == "plans" && parts[2].size() == 64 && IsHex(parts[2])) {
     return std::string(parts[2]);
   }
-  if (parts.size() != 4 || parts[1] != "payloads") return std::nullopt;
-  const std::string_view hash = parts[3].substr(std::min(parts[3].rfind('-'), parts[3].size()));
+  const bool is_payload =
+      (parts.size() == 4 && parts[1] == "payloads") || (parts.size() == 5 && parts[1] == "anchors");
+  if (!is_payload) return std::nullopt;
+  const std::string_view last = parts.back();
+  const std::string_view hash = last.substr(std::min(last.rfind('-'), last.size()));
   if (hash.size() != 17 || !IsHex(hash.substr(1))) return std::nullopt;
   return std::string(hash.substr(1));
 }

@@ -62,9 +62,13 @@ TEST(HashOfNameTest, PlansAndPayloadsAlone) {
   EXPECT_EQ(HashOfName("l/plans/" + hash), hash);
   EXPECT_EQ(HashOfName("l/payloads/0000000001/00000-of-00001-0123456789abcdef"),
             "0123456789abcdef");
+  EXPECT_EQ(HashOfName("l/anchors/base/0000000000-0000000009/00000-of-00001-0123456789abcdef"),
+            "0123456789abcdef");
   for (const std::string& name :
        {std::string("l/lineage.json"), "l/layouts/" + hash, "l/plans/" + hash.substr(1),
         "l/plans/" + std::string(64, 'g'), "l/x/plans/" + hash, std::string("l/versions/1.json"),
+        std::string("l/anchors/base/0000000000-0000000009.json"),
+        std::string("l/anchors/base/x/y/00000-of-00001-0123456789abcdef"),
         std::string("l/payloads/1/0123456789abcdef"), std::string("l/payloads/1/x-0123456789abcde"),
         std::string("l/payloads/1/x-0123456789abcdeF"), std::string("")}) {
     EXPECT_EQ(HashOfName(name), std::nullopt) << name;

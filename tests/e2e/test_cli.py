@@ -134,7 +134,7 @@ REPORT_KEYS = {
     "publish": {"lineage", "base_version", "target_version", "base_digest", "target_digest",
                 "already_published", "committed", "model_bytes", "payload_bytes",
                 "published_bytes", "changed_chunks", "changed_elements", "open_s", "encode_s",
-                "commit_s", "pruned", "warnings"},
+                "commit_s", "anchor_s", "anchors", "pruned", "warnings"},
     "apply": {"lineage", "base_version", "target_version", "target_digest", "path",
               "resolved_first", "full_scan", "payload_bytes", "staged_bytes", "changed_chunks",
               "changed_elements", "locate_s", "fetch_s", "stage_s", "preflight_s", "journal_s",
