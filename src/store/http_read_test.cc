@@ -61,7 +61,9 @@ class HttpReadTest : public ::testing::Test {
       return answers[index];
     });
   }
-  void Serve(ScriptedServer::Answer answer) { server_ = std::make_unique<ScriptedServer>(answer); }
+  void Serve(ScriptedServer::Answer answer) {
+    server_ = std::make_unique<ScriptedServer>(std::move(answer));
+  }
 
   HttpObject Target() {
     return {client_,

@@ -119,7 +119,7 @@ Status RelayStore::Fetch(const std::string& name, const std::string& via) {
   const auto flight = std::make_shared<Flight>();
   flights_[name] = flight;
   lock.unlock();
-  const Status outcome = Lead(name, via);
+  Status outcome = Lead(name, via);
   lock.lock();
   flight->landed = true;
   flight->outcome = outcome;
@@ -131,11 +131,11 @@ Status RelayStore::Fetch(const std::string& name, const std::string& via) {
 Status RelayStore::Lead(const std::string& name, const std::string& via) {
   for (std::size_t source = 0; source < options_.sources.size(); ++source) {
     if (Rests(source)) continue;
-    const Status fetched = FetchFromRelay(source, name, via);
+    Status fetched = FetchFromRelay(source, name, via);
     if (fetched.ok() || fetched.code() == StatusCode::kResourceExhausted) return fetched;
   }
   std::uint64_t bytes = 0;
-  const Status fetched = Keep(*origin_, name, bytes);
+  Status fetched = Keep(*origin_, name, bytes);
   const std::lock_guard lock(mutex_);
   statistics_.origin_bytes += bytes;
   return fetched;
@@ -151,7 +151,7 @@ Status RelayStore::FetchFromRelay(std::size_t source, const std::string& name,
   options.has_listing = false;
   SEGUE_ASSIGN_OR_RETURN(const std::unique_ptr<HttpStore> relay, HttpStore::Open(options));
   std::uint64_t bytes = 0;
-  const Status fetched = Keep(*relay, name, bytes);
+  Status fetched = Keep(*relay, name, bytes);
   if (fetched.code() == StatusCode::kCorruption) Rest(source, kRestAfterLie);
   // One that has not the object answers, and may have the next.
   const bool absent = fetched.code() == StatusCode::kNotFound;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <ctime>
+#include <utility>
 
 #include "base/hash.h"
 #include "store/store.h"
@@ -137,7 +138,10 @@ HttpRequest S3Client::Sign(const S3Request& request) const {
   if (!request.query.empty()) http.url += "?" + CanonicalQuery(to_sign);
   http.fields = SignSigV4(to_sign, options_.credentials, options_.region, AmazonDate(Now()));
   for (const auto& [name, value] : request.signed_fields) {
-    http.fields.push_back(name + ": " + value);
+    std::string field = name;
+    field += ": ";
+    field += value;
+    http.fields.push_back(std::move(field));
   }
   http.fields.insert(http.fields.end(), request.fields.begin(), request.fields.end());
   http.has_body = request.has_body;

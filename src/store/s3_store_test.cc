@@ -20,7 +20,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using ::testing::StartsWith;
 
 constexpr std::size_t kTwoParts = limits::kS3PartSize + 1000;
 
@@ -294,11 +293,13 @@ TEST(S3StoreTest, ListsPageAfterPage) {
 }
 
 TEST(S3StoreTest, ListingsThatAreNone) {
-  for (const char* const text :
-       {"", "<Error/>", "<ListBucketResult><Contents><Key>q/x</Key></Contents></ListBucketResult>",
-        "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
-        "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>same"
-        "</NextContinuationToken></ListBucketResult>"}) {
+  const std::string truncated = "<IsTruncated>true</IsTruncated>";
+  const std::string next = "<NextContinuationToken>same</NextContinuationToken>";
+  for (const std::string& text :
+       {std::string(), std::string("<Error/>"),
+        std::string("<ListBucketResult><Contents><Key>q/x</Key></Contents></ListBucketResult>"),
+        "<ListBucketResult>" + truncated + "</ListBucketResult>",
+        "<ListBucketResult>" + truncated + next + "</ListBucketResult>"}) {
     FakeBucket bucket([&](const std::string& request) -> std::optional<std::string> {
       if (request.find("prefix=p%2Ff%2F") == std::string::npos) return std::nullopt;
       return FakeBucket::Xml(text);

@@ -101,7 +101,10 @@ std::string CanonicalQuery(const SignedRequest& request) {
   std::sort(query.begin(), query.end());
   std::string text;
   for (const auto& [name, value] : query) {
-    text += (text.empty() ? "" : "&") + name + "=" + value;
+    if (!text.empty()) text += '&';
+    text += name;
+    text += '=';
+    text += value;
   }
   return text;
 }

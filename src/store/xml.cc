@@ -109,7 +109,8 @@ class Parser {
       const char quote = at_ < text_.size() ? text_[at_] : '\0';
       if (quote != '"' && quote != '\'') return Refuse("has an attribute without quotes");
       const std::size_t end = text_.find(quote, at_ + 1);
-      if (end == std::string_view::npos || text_.substr(at_, end - at_).find('<') != text_.npos) {
+      if (end == std::string_view::npos ||
+          text_.substr(at_, end - at_).find('<') != std::string_view::npos) {
         return Refuse("has an attribute without an end");
       }
       at_ = end + 1;
