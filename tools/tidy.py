@@ -69,7 +69,9 @@ REGISTRY = re.compile(r"\b(pypi|pythonhosted|npmjs|crates)\.(org|com|io)\b|\b(de
                       r"\.debian\.org\b|proxy\.golang\.org|repo\.maven\.")
 
 # path -> {rule: reason}.
-EXCEPTIONS = {}
+EXCEPTIONS = {
+    "src/base/allocated.h": {"banned": "ends as the standard library's own allocations do"},
+}
 
 
 def is_cpp(path):

@@ -5,12 +5,13 @@
 
 #include <openssl/evp.h>
 
+#include "base/allocated.h"
 #include "base/check.h"
 
 namespace segue {
 
 struct Sha256Hasher::State {
-  EVP_MD_CTX* context = EVP_MD_CTX_new();
+  EVP_MD_CTX* context = Allocated(EVP_MD_CTX_new());
   ~State() { EVP_MD_CTX_free(context); }
 };
 
@@ -21,8 +22,8 @@ std::optional<Sha256> Sha256::FromHex(std::string_view text) {
 }
 
 Sha256Hasher::Sha256Hasher() : state_(std::make_unique<State>()) {
-  SEGUE_CHECK(state_->context != nullptr);
-  SEGUE_CHECK(EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) == 1);
+  const bool began = EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) == 1;
+  (void)Allocated(began ? state_->context : nullptr);  // Fails for want of memory alone.
 }
 Sha256Hasher::~Sha256Hasher() = default;
 Sha256Hasher::Sha256Hasher(Sha256Hasher&&) noexcept = default;

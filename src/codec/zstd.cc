@@ -4,9 +4,11 @@
 // frame's header before anything is decoded, and forcing Huffman coding of literals.
 #define ZSTD_STATIC_LINKING_ONLY
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <string>
 
+#include "base/allocated.h"
 #include "base/check.h"
 #include "base/limits.h"
 #include "codec/block_codec.h"
@@ -55,7 +57,7 @@ Status CheckFrame(ByteSpan source, std::uint64_t size, ZstdChecksum checksum) {
 std::size_t ZstdBound(std::size_t size) { return ZSTD_compressBound(size); }
 
 struct ZstdCompressor::State {
-  ZSTD_CCtx* context = ZSTD_createCCtx();
+  ZSTD_CCtx* context = Allocated(ZSTD_createCCtx());
   int level = 1;
   ~State() { ZSTD_freeCCtx(context); }
 
@@ -65,7 +67,6 @@ struct ZstdCompressor::State {
 };
 
 ZstdCompressor::ZstdCompressor(int level) : state_(std::make_unique<State>()) {
-  SEGUE_CHECK(state_->context != nullptr);
   state_->level = level;
 }
 ZstdCompressor::~ZstdCompressor() = default;
@@ -104,13 +105,11 @@ Result<std::size_t> ZstdCompressor::Compress(ByteSpan source, MutableByteSpan ta
 }
 
 struct ZstdDecompressor::State {
-  ZSTD_DCtx* context = ZSTD_createDCtx();
+  ZSTD_DCtx* context = Allocated(ZSTD_createDCtx());
   ~State() { ZSTD_freeDCtx(context); }
 };
 
-ZstdDecompressor::ZstdDecompressor() : state_(std::make_unique<State>()) {
-  SEGUE_CHECK(state_->context != nullptr);
-}
+ZstdDecompressor::ZstdDecompressor() : state_(std::make_unique<State>()) {}
 ZstdDecompressor::~ZstdDecompressor() = default;
 ZstdDecompressor::ZstdDecompressor(ZstdDecompressor&&) noexcept = default;
 ZstdDecompressor& ZstdDecompressor::operator=(ZstdDecompressor&&) noexcept = default;
@@ -120,6 +119,9 @@ Status ZstdDecompressor::Decompress(ByteSpan source, MutableByteSpan target,
   SEGUE_RETURN_IF_ERROR(CheckFrame(source, target.size(), checksum));
   const std::size_t written = ZSTD_decompressDCtx(state_->context, target.data(), target.size(),
                                                   source.data(), source.size());
+  if (ZSTD_isError(written) != 0 && ZSTD_getErrorCode(written) == ZSTD_error_memory_allocation) {
+    return ResourceExhausted("Zstd has no memory to decode a frame");
+  }
   if (ZSTD_isError(written) != 0) {
     return Corruption("Zstd frame of " + std::to_string(source.size()) +
                       " bytes does not decode: " + ZSTD_getErrorName(written));

@@ -13,6 +13,7 @@
 #include <memory>
 #include <thread>
 
+#include "base/allocated.h"
 #include "base/check.h"
 #include "base/file.h"
 
@@ -126,9 +127,8 @@ int PosixFileSystem::List(const std::string& path, std::vector<FolderEntry>& ent
   const auto close = [](DIR* stream) { ::closedir(stream); };
   const int descriptor = OpenFolder(path);
   if (descriptor < 0) return descriptor;
-  // Never null: the descriptor is a folder's, and out of memory ends the program.
-  const std::unique_ptr<DIR, decltype(close)> stream(::fdopendir(descriptor), close);
-  SEGUE_CHECK(stream != nullptr);
+  // The descriptor is a folder's: null only for want of memory.
+  const std::unique_ptr<DIR, decltype(close)> stream(Allocated(::fdopendir(descriptor)), close);
   for (;;) {
     errno = 0;
     const dirent* entry = ::readdir(stream.get());

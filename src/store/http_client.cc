@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "base/allocated.h"
 #include "base/check.h"
 
 namespace segue {
@@ -72,7 +73,7 @@ std::string_view HttpHead::StrongTag() const {
 // A libcurl handle and the state of the request that it runs.
 class HttpClient::Handle {
  public:
-  Handle() : easy_(::curl_easy_init()) { SEGUE_CHECK(easy_ != nullptr); }
+  Handle() : easy_(Allocated(::curl_easy_init())) {}
   ~Handle() { ::curl_easy_cleanup(easy_); }
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
