@@ -48,6 +48,22 @@ CLI::Option* AddThreads(CLI::App& verb, unsigned& threads) {
                  std::numeric_limits<unsigned>::max());
 }
 
+void AddSignKey(CLI::App& verb, KeyFiles& keys) {
+  verb.add_option("--sign-key", keys.sign_key,
+                  "Ed25519 private key (PEM) that signs what is published")
+      ->envname("SEGUE_SIGN_KEY")
+      ->type_name("FILE");
+}
+
+void AddPublicKeys(CLI::App& verb, KeyFiles& keys) {
+  verb.add_option("--public-key", keys.public_keys,
+                  "Ed25519 public key (PEM); what none of them has signed is refused. May be "
+                  "given several times")
+      ->envname("SEGUE_PUBLIC_KEY")
+      ->allow_extra_args(false)
+      ->type_name("FILE");
+}
+
 namespace {
 
 constexpr const char* kFooter = R"(SIZE is bytes, or a number with kB, MB, GB, TB (powers of 1000),

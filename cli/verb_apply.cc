@@ -107,6 +107,7 @@ Verb AddApply(CLI::App& program) {
       ->type_name("NAME");
   verb->add_flag("--trust-state", options->trust_state,
                  "Prove what changes alone, not the whole base");
+  AddPublicKeys(*verb, options->keys);
   AddThreads(*verb, options->threads);
   const auto run = [options]() -> Result<Report> {
     const StopGuard guard("apply", [options] { return AfterStop(*options); });

@@ -74,6 +74,8 @@ Verb AddCheckpoint(CLI::App& program) {
   verb->add_option("--lineage", options->lineage, "Lineage ('default')")->type_name("NAME");
   verb->add_option("--profile", options->profile, "How it is encoded (lz4-zstd)")
       ->type_name("NAME");
+  AddSignKey(*verb, options->keys);
+  AddPublicKeys(*verb, options->keys);
   AddThreads(*verb, options->threads);
   const auto run = [options]() -> Result<Report> {
     const Result<CheckpointFileReport> report = WithProgress("checkpoint", [&](Progress progress) {
@@ -103,6 +105,7 @@ Verb AddRestore(CLI::App& program) {
       ->required()
       ->type_name("DIR");
   verb->add_option("--lineage", options->lineage, "Lineage ('default')")->type_name("NAME");
+  AddPublicKeys(*verb, options->keys);
   AddThreads(*verb, options->threads);
   return {verb, [options] { return Restore(options); }};
 }

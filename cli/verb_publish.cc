@@ -198,6 +198,8 @@ Verb AddPublish(CLI::App& program) {
       ->type_name("NAME[=VERSION]");
   AsSize(verb->add_option("--chunk-size", options->chunk_size,
                           "Size of a chunk, for a new lineage (1MiB); it stays for good"));
+  AddSignKey(*verb, options->keys);
+  AddPublicKeys(*verb, options->keys);
   AddThreads(*verb, options->threads);
   const auto run = [options, arguments, verb]() -> Result<Report> {
     const Status named = CheckNamed(*verb);

@@ -137,6 +137,7 @@ Verb AddServe(CLI::App& program) {
       ->required()
       ->type_name("NAME");
   verb->add_option("--lineage", receiver.lineage, "Lineage ('default')")->type_name("NAME");
+  AddPublicKeys(*verb, receiver.keys);
   verb->add_option("--listen", arguments->options.listen,
                    "Address for control over HTTP (127.0.0.1:0, any free port); any but the "
                    "loopback needs a token in SEGUE_TOKEN")

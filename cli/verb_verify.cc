@@ -77,6 +77,7 @@ Verb AddVerify(CLI::App& program) {
       ->needs(store);
   verb->add_option("--against", options->against, "Checkpoint to compare with, byte for byte")
       ->type_name("DIR");
+  AddPublicKeys(*verb, options->keys);
   AddThreads(*verb, options->threads);
   const auto run = [options]() -> Result<Report> {
     const Result<VerifyReport> report = WithProgress("verify", [&](Progress progress) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/output.h"
+#include "segue/keys.h"
 #include "segue/publish.h"
 #include "segue/status.h"
 
@@ -52,6 +53,9 @@ Json ToJson(const AnchorReport& anchor);
 
 // Options that several verbs have, with one meaning, and what their values must be.
 CLI::Option* AddThreads(CLI::App& verb, unsigned& threads);
+// --sign-key, and --public-key as often as there are keys.
+void AddSignKey(CLI::App& verb, KeyFiles& keys);
+void AddPublicKeys(CLI::App& verb, KeyFiles& keys);
 // `option` takes a size with a suffix ("64MiB"), at least `min` bytes.
 CLI::Option* AsSize(CLI::Option* option, std::uint64_t min = 0);
 // `option` takes decimal digits, at most `max`.

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "segue/keys.h"
 #include "segue/progress.h"
 #include "segue/status.h"
 
@@ -23,6 +24,7 @@ struct ApplyOptions {
   bool trust_state = false;  // Skip the digest over the whole checkpoint beforehand (in place).
   unsigned threads = 0;
   Progress progress;
+  KeyFiles keys;
 };
 
 struct ApplyReport {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "segue/keys.h"
 #include "segue/progress.h"
 #include "segue/status.h"
 
@@ -21,6 +22,7 @@ struct CheckpointFileOptions {
   std::string profile = "lz4-zstd";      // One transfer, small staging.
   unsigned threads = 0;
   Progress progress;
+  KeyFiles keys;
 };
 
 struct CheckpointFileReport {

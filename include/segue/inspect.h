@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "segue/keys.h"
 #include "segue/progress.h"
 #include "segue/status.h"
 
@@ -60,6 +61,7 @@ struct VerifyOptions {
   std::string against;                   // Another checkpoint, to be compared byte for byte.
   unsigned threads = 0;
   Progress progress;
+  KeyFiles keys;
 };
 
 struct VerifyReport {

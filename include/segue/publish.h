@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "segue/keys.h"
 #include "segue/progress.h"
 #include "segue/status.h"
 
@@ -56,6 +57,7 @@ struct PublishOptions {
   // Asked once everything was read and nothing is visible yet; a failure ends the publish. May be
   // empty.
   std::function<Status()> confirm;
+  KeyFiles keys;
 };
 
 struct PublishReport {

@@ -25,6 +25,7 @@
 #include <string_view>
 #include <vector>
 
+#include "segue/keys.h"
 #include "segue/publish.h"
 #include "segue/status.h"
 
@@ -74,6 +75,7 @@ struct PublisherOptions {
   bool missing_is_unchanged = false;
   // With engines: the baseline moves only once all of them have the version.
   Cohort cohort;
+  KeyFiles keys;
 };
 
 // One thread at a time calls it; it uses several itself.

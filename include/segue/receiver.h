@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "segue/engine_hooks.h"
+#include "segue/keys.h"
 #include "segue/status.h"
 #include "segue/view.h"
 
@@ -35,6 +36,7 @@ struct ReceiverOptions {
   bool rebuild = false;          // Start from the checkpoint whatever the segment holds.
   // For an engine with control of its own, besides its gate; none: the gate alone.
   EngineHooks hooks = {};
+  KeyFiles keys;
 };
 
 // A tensor of the checkpoint, or a part of one, in this process's memory. The same name may come

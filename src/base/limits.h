@@ -40,6 +40,9 @@ inline constexpr std::uint64_t kOwnerCountMax = 65'536;
 inline constexpr std::uint64_t kLineageNameSizeMax = 128;
 // Versions are decimal numbers of up to 10 digits, so that names sort.
 inline constexpr std::uint64_t kVersionMax = 9'999'999'999;
+// A PEM file of one key, and keys that a reader tries on each object.
+inline constexpr std::uint64_t kKeyFileSizeMax = 64u << 10;
+inline constexpr std::size_t kPublicKeyCountMax = 16;
 // Marks of pruned numbers that a lineage keeps: a put may be under way that long.
 inline constexpr std::uint64_t kGoneMarksMax = 1000;
 // Steps that one combined apply may join.

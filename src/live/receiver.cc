@@ -18,6 +18,7 @@
 #include "live/ranks.h"
 #include "live/scrubber.h"
 #include "live/takeover.h"
+#include "store/signed_store.h"
 #include "sync/lineage.h"
 
 namespace segue {
@@ -68,7 +69,7 @@ class Receiver::Impl {
   }
 
   Status Start() {
-    SEGUE_ASSIGN_OR_RETURN(store_, environment_.OpenStore(options_.store, /*create=*/false));
+    SEGUE_RETURN_IF_ERROR(OpenStore());
     const Status paused = engine_.Pause({});
     SEGUE_ASSIGN_OR_RETURN(weights_, TakeOver(*store_, options_, environment_));
     return Begin(paused);
@@ -279,8 +280,14 @@ class Receiver::Impl {
   }
 
  private:
+  Status OpenStore() {
+    SEGUE_ASSIGN_OR_RETURN(auto store, environment_.OpenStore(options_.store, /*create=*/false));
+    SEGUE_ASSIGN_OR_RETURN(store_, WithKeys(std::move(store), options_.keys));
+    return {};
+  }
+
   Status Bind(const BoundModel& model) {
-    SEGUE_ASSIGN_OR_RETURN(store_, environment_.OpenStore(options_.store, /*create=*/false));
+    SEGUE_RETURN_IF_ERROR(OpenStore());
     SEGUE_ASSIGN_OR_RETURN(weights_, BindWeights(*store_, options_, model, *gate_));
     return {};
   }

@@ -12,6 +12,7 @@
 #include "base/out_of_memory.h"
 #include "delta/applier.h"
 #include "delta/encoder.h"
+#include "store/signed_store.h"
 #include "store/store.h"
 #include "sync/build_output.h"
 #include "sync/checkpoint_state.h"
@@ -57,7 +58,8 @@ class Application {
     SEGUE_ASSIGN_OR_RETURN(base_, Checkpoint::Open(options_.checkpoint));
     report_.warnings = base_.warnings();
     SEGUE_ASSIGN_OR_RETURN(state_, ReadState(base_.directory()));
-    SEGUE_ASSIGN_OR_RETURN(store_, OpenStore(options_.store, /*create=*/false));
+    SEGUE_ASSIGN_OR_RETURN(auto store, OpenStore(options_.store, /*create=*/false));
+    SEGUE_ASSIGN_OR_RETURN(store_, WithKeys(std::move(store), options_.keys));
     const std::string name = ChooseLineage(options_.lineage, state_);
     SEGUE_ASSIGN_OR_RETURN(lineage_, Lineage::Open(*store_, name));
     SEGUE_ASSIGN_OR_RETURN(plan_, lineage_.ReadPlan(*store_));

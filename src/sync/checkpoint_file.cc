@@ -11,6 +11,8 @@
 #include "delta/compose.h"
 #include "delta/profile.h"
 #include "store/archive.h"
+#include "store/signed_object.h"
+#include "store/signed_store.h"
 #include "sync/fetch.h"
 #include "sync/lineage.h"
 
@@ -38,7 +40,11 @@ class CheckpointFile {
 
  private:
   Status Open() {
-    SEGUE_ASSIGN_OR_RETURN(store_, OpenStore(options_.store, /*create=*/false));
+    if (!options_.keys.sign_key.empty()) {
+      SEGUE_ASSIGN_OR_RETURN(sign_key_, SigningKey::Load(options_.keys.sign_key));
+    }
+    SEGUE_ASSIGN_OR_RETURN(auto store, OpenStore(options_.store, /*create=*/false));
+    SEGUE_ASSIGN_OR_RETURN(store_, WithKeys(std::move(store), options_.keys));
     SEGUE_ASSIGN_OR_RETURN(lineage_, Lineage::Open(*store_, options_.lineage));
     SEGUE_ASSIGN_OR_RETURN(plan_, lineage_.ReadPlan(*store_));
     const LineageRecord& origin = lineage_.record();
@@ -84,8 +90,7 @@ class CheckpointFile {
   Status Fill(ArchiveWriter& archive, const std::string& payload) {
     const std::string& name = options_.lineage;
     const DeltaIdentity& identity = manifest_.identity;
-    SEGUE_RETURN_IF_ERROR(
-        archive.Add(object_name::Lineage(name), AsBytes(lineage_.record().ToJson())));
+    SEGUE_RETURN_IF_ERROR(AddJson(archive, object_name::Lineage(name), lineage_.record().ToJson()));
     SEGUE_RETURN_IF_ERROR(archive.Add(object_name::Plan(name, plan_.digest()), plan_.object()));
     SEGUE_RETURN_IF_ERROR(AddLayout(archive, identity.base_layout));
     if (identity.target_layout != identity.base_layout) {
@@ -100,8 +105,13 @@ class CheckpointFile {
     report_.steps = chain_.size();
     report_.model_bytes = manifest_.model_bytes;
     report_.changed_elements = identity.changed_elements;
-    return archive.Add(object_name::Version(name, identity.target_version),
-                       AsBytes(manifest_.ToJson()));
+    return AddJson(archive, object_name::Version(name, identity.target_version),
+                   manifest_.ToJson());
+  }
+
+  // The file's manifest is no version's in the store, so it needs a signature of its own.
+  Status AddJson(ArchiveWriter& archive, const std::string& name, const std::string& json) const {
+    return archive.Add(name, AsBytes(sign_key_ ? SignObject(*sign_key_, name, json) : json));
   }
 
   Status AddLayout(ArchiveWriter& archive, const Sha256& digest) {
@@ -111,6 +121,7 @@ class CheckpointFile {
   }
 
   const CheckpointFileOptions& options_;
+  std::optional<SigningKey> sign_key_;
   std::unique_ptr<Store> store_;
   Lineage lineage_;
   Plan plan_;

@@ -13,6 +13,7 @@
 #include "checkpoint/plan.h"
 #include "delta/encoder.h"
 #include "delta/profile.h"
+#include "store/signed_store.h"
 #include "sync/environment.h"
 #include "sync/lineage.h"
 #include "sync/stopwatch.h"
@@ -52,7 +53,8 @@ class Publication {
       report_.warnings.insert(report_.warnings.end(), checkpoint->warnings().begin(),
                               checkpoint->warnings().end());
     }
-    SEGUE_ASSIGN_OR_RETURN(store_, environment_.OpenStore(options_.store, /*create=*/true));
+    SEGUE_ASSIGN_OR_RETURN(auto store, environment_.OpenStore(options_.store, /*create=*/true));
+    SEGUE_ASSIGN_OR_RETURN(store_, WithKeys(std::move(store), options_.keys));
     SEGUE_ASSIGN_OR_RETURN(const std::uint64_t chunk_size, OpenLineage());
     SEGUE_ASSIGN_OR_RETURN(plan_, Plan::FromCheckpoint(base_, chunk_size));
     SEGUE_ASSIGN_OR_RETURN(const Plan target_plan, Plan::FromCheckpoint(target_, chunk_size));

@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "delta/delta_builder.h"
 #include "delta/profile.h"
+#include "store/signed_store.h"
 #include "sync/acknowledge.h"
 #include "sync/baseline.h"
 #include "sync/lineage.h"
@@ -25,6 +26,7 @@ namespace {
 
 PublishOptions OptionsOf(const PublisherOptions& options) {
   PublishOptions publish;
+  publish.keys = options.keys;
   publish.store = options.store;
   publish.lineage = options.lineage;
   publish.base = "baseline of the publisher";  // For messages.
@@ -184,7 +186,8 @@ class Publisher::Impl {
     if (!options_.cohort.engines.empty() && !options_.cohort.probe) {
       return InvalidArgument("a cohort needs a way to ask its engines");
     }
-    SEGUE_ASSIGN_OR_RETURN(store_, environment_.OpenStore(options_.store, /*create=*/true));
+    SEGUE_ASSIGN_OR_RETURN(auto store, environment_.OpenStore(options_.store, /*create=*/true));
+    SEGUE_ASSIGN_OR_RETURN(store_, WithKeys(std::move(store), options_.keys));
     SEGUE_ASSIGN_OR_RETURN(lineage_, Lineage::OpenIfThere(*store_, options_.lineage));
     if (!lineage_) return options_.chunk_size.value_or(limits::kChunkSizeDefault);
     SEGUE_ASSIGN_OR_RETURN(const Plan known, lineage_->ReadPlan(*store_));

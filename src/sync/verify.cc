@@ -10,6 +10,7 @@
 #include "delta/applier.h"
 #include "delta/encoder.h"
 #include "segue/inspect.h"
+#include "store/signed_store.h"
 #include "store/store.h"
 #include "sync/checkpoint_state.h"
 #include "sync/lineage.h"
@@ -79,7 +80,8 @@ Result<VerifyReport> Verify(const VerifyOptions& options) {
   std::optional<Lineage> lineage;
   std::uint64_t chunk_size = limits::kChunkSizeDefault;
   if (!options.store.empty()) {
-    SEGUE_ASSIGN_OR_RETURN(const auto store, OpenStore(options.store, /*create=*/false));
+    SEGUE_ASSIGN_OR_RETURN(auto opened, OpenStore(options.store, /*create=*/false));
+    SEGUE_ASSIGN_OR_RETURN(const auto store, WithKeys(std::move(opened), options.keys));
     const std::string name = ChooseLineage(options.lineage, state);
     SEGUE_ASSIGN_OR_RETURN(lineage, Lineage::Open(*store, name));
     SEGUE_ASSIGN_OR_RETURN(const Plan known, lineage->ReadPlan(*store));

@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "checkpoint/checkpoint.h"
 #include "delta/encoder.h"
+#include "store/signed_store.h"
 #include "sync/environment.h"
 #include "sync/lineage.h"
 #include "sync/version_commit.h"
@@ -108,8 +109,9 @@ class CheckpointWatcher::Impl {
       look.checkpoint = candidates.front().name;
       return {};
     }
-    SEGUE_ASSIGN_OR_RETURN(const auto store,
+    SEGUE_ASSIGN_OR_RETURN(auto opened,
                            environment_.OpenStore(options_.publish.store, /*create=*/true));
+    SEGUE_ASSIGN_OR_RETURN(const auto store, WithKeys(std::move(opened), options_.publish.keys));
     SEGUE_ASSIGN_OR_RETURN(const auto lineage,
                            Lineage::OpenIfThere(*store, options_.publish.lineage));
     if (!lineage) {

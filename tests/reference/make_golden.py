@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the golden files: tests/golden/valid/NAME and tests/golden/invalid/NAME.
+"""Writes the golden files: valid/NAME, invalid/NAME and signed/LABEL.json below tests/golden.
 
     make_golden.py            write what is missing; refuse to change what is there
     make_golden.py --check    write nothing, fail on any difference
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import zstandard
 
-from golden_source import invalid, valid
+from golden_source import invalid, signed, valid
 from golden_source.scenario import files_of, target_files_of
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
@@ -36,6 +36,8 @@ added, never removed.
 - `invalid/NAME`: the same but `target/`, with one lie, and `expected.json`: the status `code`, the
   `object` that is at fault and a `reason` in words. `also` lists codes that a reader may give that
   checks in another order than the reference does.
+- `signed/LABEL.json`: objects that are signed, or not as they should be; `cases.json` says under
+  which name each is read and whether a reader with the keys `key.pem` and `second.pem` takes it.
 """
 
 
@@ -53,7 +55,8 @@ def golden_files() -> dict[str, bytes]:
         if lie.also:
             expected["also"] = list(lie.also)
         files[f"invalid/{name}/expected.json"] = json.dumps(expected, indent=2).encode() + b"\n"
-    return files
+    manifest = files["valid/two-owners/manifest.json"]
+    return files | {f"signed/{name}": data for name, data in signed.signed_files(manifest).items()}
 
 
 def differences(files: dict[str, bytes]) -> list[str]:

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signed lineages on the command line: who holds the key is believed, nobody else."""
+
+import json
+import os
+
+import pytest
+
+from e2e_support import files_of, same_files, version_directory
+from live_support import Serving
+
+# Tests 2 and 3 of RFC 8032, section 7.1.
+PRIVATE = """-----BEGIN PRIVATE KEY-----
+MC4CAQAwBQYDK2VwBCIEIEzNCJso/5banbbDRuwRTg9bijGfNaumJNqM9u1PuKb7
+-----END PRIVATE KEY-----
+"""
+PUBLIC = """-----BEGIN PUBLIC KEY-----
+MCowBQYDK2VwAyEAPUAXw+hDiVqStwqnTRt+vJyYLM8uxJaMwM1V8Sr0Zgw=
+-----END PUBLIC KEY-----
+"""
+OTHER_PUBLIC = """-----BEGIN PUBLIC KEY-----
+MCowBQYDK2VwAyEA/FHNjmIYoaONpH7QAjDwWAgW7RO6MwOsXeuRFUiQgCU=
+-----END PUBLIC KEY-----
+"""
+OTHER_PRIVATE = """-----BEGIN PRIVATE KEY-----
+MC4CAQAwBQYDK2VwBCIEIMWqjfQ/n4N77bdELzHct7Fm04U1B28JS4XOOi4LRFj3
+-----END PRIVATE KEY-----
+"""
+
+
+def version(number):
+    return version_directory("bf16", number)
+
+
+class Signed:
+    """A store whose versions 1 and 2 are signed, and the keys."""
+
+    def __init__(self, segue, folder):
+        self.segue, self.store = segue, folder / "store"
+        for name, text in (("private", PRIVATE), ("public", PUBLIC),
+                           ("other", OTHER_PUBLIC), ("other-private", OTHER_PRIVATE)):
+            path = folder / f"{name}.pem"
+            path.write_text(text)
+            path.chmod(0o600)
+            setattr(self, name.replace("-", "_"), path)
+        for number in (1, 2):
+            self.publish(number, "--sign-key", self.private)
+
+    def publish(self, number, *arguments):
+        return self.segue("publish", "--store", self.store, "--base", version(number - 1),
+                          "--target", version(number), *arguments)
+
+    def manifest(self, number):
+        return self.store / f"default/versions/{number:010d}.json"
+
+    def apply(self, output, *arguments):
+        return ("apply", "--store", self.store, "--checkpoint", version(0), "--output", output,
+                *arguments)
+
+
+@pytest.fixture
+def signed(segue, tmp_path):
+    return Signed(segue, tmp_path)
+
+
+def test_signed_versions_are_taken(segue, signed, tmp_path):
+    segue(*signed.apply(tmp_path / "a", "--public-key", signed.other, "--public-key",
+                        signed.public))
+    assert same_files(tmp_path / "a", version(2))
+    segue(*signed.apply(tmp_path / "b"))  # Without a key nobody asks.
+    held = segue("verify", "--store", signed.store, "--checkpoint", tmp_path / "b",
+                 "--public-key", signed.public)
+    assert held["version"] == 2
+    for path in (signed.manifest(1), signed.store / "default/lineage.json"):
+        assert len(json.loads(path.read_text())["signature"]) == 128
+
+
+def test_foreign_keys_are_refused_before_anything_is_fetched(segue, signed, tmp_path):
+    for payload in signed.store.glob("default/payloads/*/*"):
+        payload.unlink()
+    message = segue.fails("corruption", *signed.apply(tmp_path / "a", "--public-key", signed.other))
+    assert "default/lineage.json" in message and "none of the given keys" in message
+    assert not (tmp_path / "a").exists()
+    segue.fails("corruption", "verify", "--store", signed.store, "--checkpoint", version(0),
+                "--public-key", signed.other)
+
+
+def test_an_unsigned_version_is_refused(segue, signed, tmp_path):
+    signed.publish(3)
+    message = segue.fails("corruption", *signed.apply(tmp_path / "a", "--public-key",
+                                                      signed.public))
+    assert "0000000003.json" in message and "is not signed" in message
+    segue(*signed.apply(tmp_path / "b"))
+    assert same_files(tmp_path / "b", version(3))
+
+
+@pytest.mark.parametrize("lie", ("flipped", "stripped", "replayed", "foreign"))
+def test_lies(segue, signed, tmp_path, lie):
+    path = signed.manifest(2)
+    text = path.read_text()
+    if lie == "flipped":
+        text = text.replace('"changed_chunks": ', '"changed_chunks":  ')
+    elif lie == "stripped":
+        text = text[:text.rindex(",")] + "\n}\n"
+        json.loads(text)
+    elif lie == "replayed":
+        path = signed.manifest(3)
+    else:
+        path.unlink()
+        segue("publish", "--store", signed.store, "--base", version(1), "--target", version(2))
+        text = path.read_text()
+    path.unlink(missing_ok=True)
+    path.write_text(text)
+    message = segue.fails("corruption", *signed.apply(tmp_path / "a", "--public-key",
+                                                      signed.public))
+    assert path.name in message
+
+
+def test_a_publisher_builds_on_nothing_foreign(segue, signed, tmp_path):
+    message = segue.fails("corruption", "publish", "--store", signed.store, "--base", version(2),
+                          "--target", version(3), "--sign-key", signed.other_private)
+    assert "lineage.json" in message
+    # The new key, with the old one believed: readers need both.
+    signed.publish(3, "--sign-key", signed.other_private, "--public-key", signed.public)
+    segue.fails("corruption", *signed.apply(tmp_path / "a", "--public-key", signed.public))
+    segue(*signed.apply(tmp_path / "b", "--public-key", signed.public, "--public-key",
+                        signed.other))
+    assert same_files(tmp_path / "b", version(3))
+
+
+def test_the_same_step_again_is_told_so(signed):
+    again = signed.publish(2, "--sign-key", signed.private)
+    assert again["already_published"] and again["target_version"] == 2
+
+
+def test_owners_sign_their_records(segue, tmp_path, signed):
+    arguments = ("publish", "--store", signed.store, "--base", version(2), "--target", version(3),
+                 "--version", 3, "--owners", 2, "--session", "s", "--owner-timeout", 30)
+    # A record that is not signed is refused by owner 0.
+    segue(*arguments, "--owner", 1)
+    message = segue.fails("corruption", *arguments, "--owner", 0, "--sign-key", signed.private)
+    assert "owners/" in message
+    retry = tuple("t" if argument == "s" else argument for argument in arguments)
+    segue(*retry, "--owner", 1, "--sign-key", signed.private)
+    segue(*retry, "--owner", 0, "--sign-key", signed.private)
+    segue(*signed.apply(tmp_path / "a", "--public-key", signed.public))
+    assert same_files(tmp_path / "a", version(3))
+
+
+def test_delta_checkpoints(segue, signed, tmp_path):
+    plain, file = tmp_path / "plain.segue", tmp_path / "signed.segue"
+    segue("checkpoint", "--store", signed.store, "--output", plain, "--public-key", signed.public)
+    segue("checkpoint", "--store", signed.store, "--output", file, "--sign-key", signed.private)
+    restore = ("restore", "--base", version(0), "--public-key", signed.public)
+    message = segue.fails("corruption", *restore, "--file", plain, "--output", tmp_path / "a")
+    assert "is not signed" in message
+    segue(*restore, "--file", file, "--output", tmp_path / "b")
+    assert files_of(tmp_path / "b") == files_of(version(2))
+
+
+def test_key_files(segue, signed, tmp_path):
+    signed.private.chmod(0o640)
+    message = segue.fails("invalid_argument", "publish", "--store", signed.store, "--base",
+                          version(2), "--target", version(3), "--sign-key", signed.private)
+    assert "chmod 600" in message
+    segue.fails("not_found", *signed.apply(tmp_path / "a", "--public-key", tmp_path / "nowhere"))
+    segue.fails("invalid_argument", *signed.apply(tmp_path / "a", "--public-key", signed.private))
+
+
+def test_keys_from_the_environment(segue, signed, tmp_path, monkeypatch):
+    monkeypatch.setenv("SEGUE_PUBLIC_KEY", str(signed.other))
+    segue.fails("corruption", *signed.apply(tmp_path / "a"))
+    monkeypatch.setenv("SEGUE_PUBLIC_KEY", str(signed.public))
+    monkeypatch.setenv("SEGUE_SIGN_KEY", str(signed.private))
+    signed.publish(3)
+    segue(*signed.apply(tmp_path / "b"))
+    assert same_files(tmp_path / "b", version(3))
+
+
+def test_serve(segue, signed, tmp_path):
+    name = f"signed-{os.getpid()}"
+    serving = Serving(segue.binary, name, "--store", signed.store, "--checkpoint", version(0),
+                      "--public-key", signed.public, "--listen", "127.0.0.1:0")
+    try:
+        serving.start()
+        signed.publish(3)
+        status, answer = serving.request("/update_weights_from_gpu_delta", {"target_version": 3})
+        assert status == 409 and answer["code"] == "corruption", answer
+        assert "is not signed" in answer["message"]
+        status, health = serving.request("/healthz")
+        assert status == 200 and health["version"] == 2
+    finally:
+        serving.kill()
+        serving.segment.remove()
