@@ -78,6 +78,8 @@ Verb AddAnchors(CLI::App& program) {
       ->type_name("NAME[=VERSION]");
   verb->add_option("--remove", options.remove, "Remove an anchor; may be given several times")
       ->type_name("NAME");
+  AddSignKey(*verb, options.keys);
+  AddPublicKeys(*verb, options.keys);
   AddThreads(*verb, options.threads);
   const auto run = [arguments]() -> Result<Report> {
     const auto wishes = ParseAnchors(arguments->set);

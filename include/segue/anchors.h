@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "segue/keys.h"
 #include "segue/publish.h"
 #include "segue/status.h"
 
@@ -18,6 +19,7 @@ struct AnchorOptions {
   std::vector<AnchorWish> set;
   std::vector<std::string> remove;  // Names; NotFound for one that is not there.
   unsigned threads = 0;
+  KeyFiles keys;  // Records that are set are signed with the one, and what is read is proven.
 };
 
 // The anchors of the lineage, by name, after what was asked for; with nothing asked for the store

@@ -13,6 +13,7 @@
 #include "base/limits.h"
 #include "base/scratch_directory.h"
 #include "segue/anchors.h"
+#include "store/signed_store.h"
 #include "sync/fetch.h"
 
 namespace segue {
@@ -248,7 +249,8 @@ Status AnchorKeeper::Remove(const std::string& name) {
 }
 
 Result<std::vector<AnchorReport>> UpdateAnchors(const AnchorOptions& options) {
-  SEGUE_ASSIGN_OR_RETURN(const auto store, OpenStore(options.store, /*create=*/false));
+  SEGUE_ASSIGN_OR_RETURN(auto opened, OpenStore(options.store, /*create=*/false));
+  SEGUE_ASSIGN_OR_RETURN(const auto store, WithKeys(std::move(opened), options.keys));
   SEGUE_ASSIGN_OR_RETURN(Lineage lineage, Lineage::Open(*store, options.lineage));
   SEGUE_RETURN_IF_ERROR(CheckAnchorWishes(&lineage, options.set, std::nullopt));
   AnchorKeeper keeper(*store, lineage, options.threads);

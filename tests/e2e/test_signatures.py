@@ -192,3 +192,15 @@ def test_serve(segue, signed, tmp_path):
     finally:
         serving.kill()
         serving.segment.remove()
+
+
+def test_anchors(segue, signed, tmp_path):
+    anchors = ("anchors", "--store", signed.store, "--set", "eval=0")
+    segue(*anchors, "--sign-key", signed.private)
+    segue(*signed.apply(tmp_path / "a", "--public-key", signed.public))
+    assert same_files(tmp_path / "a", version(2))
+    signed.publish(3, "--sign-key", signed.private)
+    segue("anchors", "--store", signed.store, "--set", "other=1")  # By somebody without the key.
+    message = segue.fails("corruption", *signed.apply(tmp_path / "b", "--public-key",
+                                                      signed.public))
+    assert "anchors/other" in message

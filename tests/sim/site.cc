@@ -36,6 +36,7 @@ Shape Shape::FromSeed(Random& random) {
   shape.second_trainer = random.Below(3) == 0;
   shape.buffers = random.Below(3) == 0;
   shape.owners = random.Below(3) == 0;
+  shape.anchors = random.Below(3) == 0;
   shape.goes_back = random.Below(3) == 0;
   shape.pruner = random.Below(4) == 0;
   shape.retain = kRetains[random.Below(5)];

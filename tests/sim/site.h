@@ -23,6 +23,7 @@ struct Shape {
   unsigned hosts = 1;           // Receivers, each with its engines.
   bool second_trainer = false;  // One that believes it is the only one.
   bool buffers = false;         // Versions come from buffers, by Publisher.
+  bool anchors = false;         // The trainers keep anchors.
   bool owners = false;          // Some versions come from two owners.
   bool goes_back = false;       // The trainer restarts from older checkpoints now and then.
   bool pruner = false;          // Somebody prunes beside the trainers.

@@ -19,6 +19,11 @@ constexpr milliseconds kTrainTimeMax(80);
 constexpr milliseconds kRetryTimeMax(60);
 constexpr std::uint64_t kTries = 4;
 
+std::vector<AnchorWish> AnchorsOf(const Site& site) {
+  if (!site.shape.anchors) return {};
+  return {{"base", std::nullopt}};
+}
+
 PublishOptions OptionsOf(const Site& site, const std::string& base, const std::string& target) {
   PublishOptions options;
   options.store = kStoreUrl;
@@ -29,6 +34,7 @@ PublishOptions OptionsOf(const Site& site, const std::string& base, const std::s
   options.chunk_size = site.plan.chunk_size();
   options.threads = 1;
   options.retain = site.shape.retain;
+  options.anchors = AnchorsOf(site);
   options.owner_timeout_seconds = 0.3;
   return options;
 }
@@ -139,6 +145,7 @@ Result<PublishReport> Trainer::PublishBuffers(State& from) {
     options.allow_branch = from.branch;
     options.threads = 1;
     options.retain = site_.shape.retain;
+    options.anchors = AnchorsOf(site_);
     const auto base = TensorsOf(site_, from.model->model);
     SEGUE_ASSIGN_OR_RETURN(from.publisher, PublisherInternals::Open(environment_, options, base));
   }
