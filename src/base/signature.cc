@@ -10,6 +10,7 @@
 
 #include <utility>
 
+#include "base/allocated.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "base/limits.h"
@@ -36,8 +37,7 @@ Result<std::shared_ptr<const KeyState>> LoadKey(const std::string& path, const c
                                                 ReadKey read) {
   SEGUE_ASSIGN_OR_RETURN(const ByteVector text, ReadFile(path, limits::kKeyFileSizeMax));
   const std::unique_ptr<BIO, int (*)(BIO*)> source(
-      BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), &BIO_free);
-  SEGUE_CHECK(source != nullptr);
+      Allocated(BIO_new_mem_buf(text.data(), static_cast<int>(text.size()))), &BIO_free);
   auto state = std::make_shared<const KeyState>(read(source.get(), nullptr, &NoPassword, nullptr));
   if (state->key != nullptr && EVP_PKEY_id(state->key) == EVP_PKEY_ED25519) return state;
   return InvalidArgument("'" + path + "' is no Ed25519 " + kind +
@@ -47,14 +47,14 @@ Result<std::shared_ptr<const KeyState>> LoadKey(const std::string& path, const c
 // Of what one key does to one message.
 class Context {
  public:
-  Context() { SEGUE_CHECK(context_ != nullptr); }
+  Context() = default;
   ~Context() { EVP_MD_CTX_free(context_); }
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
   EVP_MD_CTX* get() { return context_; }
 
  private:
-  EVP_MD_CTX* const context_ = EVP_MD_CTX_new();
+  EVP_MD_CTX* const context_ = Allocated(EVP_MD_CTX_new());
 };
 
 const unsigned char* Raw(const std::byte* bytes) {

@@ -379,17 +379,32 @@ Result<LineageRecord> LineageRecord::Parse(ByteSpan json, const std::string& nam
   return record;
 }
 
-std::string OwnerRecord::ToJson() const {
+namespace {
+
+OrderedJson OwnerJson(const OwnerRecord& record) {
+  const DeltaIdentity& identity = record.identity;
   OrderedJson json = StartDelta(kOwnerFormat, identity);
-  json["owner"] = payload.owner;
-  json["owner_count"] = owner_count;
+  json["owner"] = record.payload.owner;
+  json["owner_count"] = record.owner_count;
   json["profile"] = identity.profile;
   json["base_digest"] = identity.base_digest.ToHex();
   json["target_digest"] = identity.target_digest.ToHex();
   json["changed_chunks"] = identity.changed_chunks;
   json["changed_elements"] = identity.changed_elements;
-  json["payload"] = EntryJson(payload);
-  if (!tensors.empty()) json["tensors"] = tensors;
+  json["payload"] = EntryJson(record.payload);
+  if (!record.tensors.empty()) json["tensors"] = record.tensors;
+  return json;
+}
+
+// Of the record's own text: owner 0 adds the digests of others to its own without seeing what they
+// are digests of, and what it adds up is published for good.
+Sha256 CheckOf(const OwnerRecord& record) { return HashSha256(AsBytes(ToText(OwnerJson(record)))); }
+
+}  // namespace
+
+std::string OwnerRecord::ToJson() const {
+  OrderedJson json = OwnerJson(*this);
+  json["check"] = CheckOf(*this).ToHex();
   return ToText(json);
 }
 
@@ -406,11 +421,13 @@ Result<OwnerRecord> OwnerRecord::Parse(ByteSpan json, const std::string& name) {
   record.owner_count = static_cast<std::uint32_t>(count);
   if (fields.Has("tensors")) record.tensors = fields.Text("tensors");
   const dom::object object = fields.Object("payload");
+  const auto check = fields.Hex<Sha256>("check");
   SEGUE_RETURN_IF_ERROR(fields.status());
   FieldReader entry(fields.where() + ": payload", object);
   record.payload = ReadEntry(entry, record.identity.lineage, owner);
   SEGUE_RETURN_IF_ERROR(entry.status());
-  return record;
+  if (check == CheckOf(record)) return record;
+  return Corruption(fields.where() + ": it is not what its owner wrote, by its check");
 }
 
 }  // namespace segue
