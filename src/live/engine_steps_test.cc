@@ -13,6 +13,7 @@
 #include <mutex>
 #include <thread>
 
+#include "live/testing.h"
 #include "sync/testing.h"
 
 namespace segue {
@@ -247,6 +248,25 @@ TEST_F(EngineStepsTest, ARebuildPausesAndFlushes) {
   EXPECT_TRUE(receiver_->status().ready);
   EXPECT_TRUE(Holds(2));
   EXPECT_EQ(std::ranges::count(calls_, "close"), 0);
+}
+
+// Whoever does not get as far as to serve leaves the engine running.
+TEST_F(EngineStepsTest, AStartThatFailsLetsTheEngineGoOn) {
+  receiver_.reset();
+  Advance(2);
+  ASSERT_TRUE(RemoveTree(store_ + "/default/payloads/0000000002").ok());
+  EXPECT_FALSE(Receiver::Open(options_, model_).ok());
+  EXPECT_THAT(calls_, ElementsAre("pause", "resume"));
+  EXPECT_TRUE(Holds(1));
+}
+
+TEST_F(EngineStepsTest, ASecondReceiverOfASegmentAsksNothingOfTheEngine) {
+  const test::SegmentName name("engine-steps");
+  options_.name = name;
+  receiver_ = Receiver::Open(options_).value();
+  calls_.clear();
+  EXPECT_EQ(Receiver::Open(options_).status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(calls_, IsEmpty());
 }
 
 TEST_F(EngineStepsTest, WhatAnEngineCannotDoIsRefusedFirst) {

@@ -70,9 +70,10 @@ class Receiver::Impl {
 
   Status Start() {
     SEGUE_RETURN_IF_ERROR(OpenStore());
-    const Status paused = engine_.Pause({});
-    SEGUE_ASSIGN_OR_RETURN(weights_, TakeOver(*store_, options_, environment_));
-    return Begin(paused);
+    SEGUE_ASSIGN_OR_RETURN(weights_, HoldWeights(*store_, options_, environment_));
+    SEGUE_RETURN_IF_ERROR(PauseAtStart());
+    Status taken = TakeOver(*store_, options_, *weights_);
+    return LetGoUnless(taken.ok() ? Begin() : taken);
   }
 
   Status StartBound(BoundModel model) {
@@ -82,7 +83,8 @@ class Receiver::Impl {
     if (!bound.ok()) return ranks_.Agree(Meeting::kBind, 0, bound);
     SEGUE_RETURN_IF_ERROR(
         ProveVersion(*store_, options_, *weights_, ranks_, {}, "the bound weights"));
-    return Begin(engine_.Pause({}));
+    SEGUE_RETURN_IF_ERROR(PauseAtStart());
+    return LetGoUnless(Begin());
   }
 
   Status Prepare(const PrepareRequest& request) {
@@ -292,8 +294,7 @@ class Receiver::Impl {
     return {};
   }
 
-  Status Begin(const Status& paused) {
-    SEGUE_RETURN_IF_ERROR(CheckPaused(paused));
+  Status Begin() {
     SEGUE_RETURN_IF_ERROR(CatchUp({}));
     if (engine_.paused()) SEGUE_RETURN_IF_ERROR(TellEngine());
     if (options_.scrub_rate != 0) {
@@ -489,9 +490,16 @@ class Receiver::Impl {
   }
 
   // An engine that does not pause is taken for one that has not started, unless it is attached.
-  Status CheckPaused(const Status& paused) const {
+  Status PauseAtStart() {
+    Status paused = engine_.Pause({});
     if (paused.ok() || weights_->engine_count() == 0) return {};
     return paused;
+  }
+
+  // A start that failed leaves the engine running, if its weights are a version's.
+  Status LetGoUnless(const Status& begun) {
+    if (begun.ok() || !engine_.paused() || weights_->phase() != Phase::kServing) return begun;
+    return WithOutcomeOf(engine_.CallOff(), begun);
   }
 
   // State applying. On failure to hold the engine: prepared, as before.

@@ -78,23 +78,6 @@ Status FinishApply(Store& store, const ReceiverOptions& options, LiveWeights& we
   return {};
 }
 
-Result<std::unique_ptr<LiveWeights>> OpenOrCreate(Store& store, const ReceiverOptions& options,
-                                                  LiveEnvironment& environment) {
-  Result<std::unique_ptr<LiveWeights>> weights = environment.OpenWeights(options.name);
-  if (weights.status().code() == StatusCode::kNotFound) {
-    SEGUE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.checkpoint));
-    SEGUE_ASSIGN_OR_RETURN(const Plan plan, PlanOfCheckpoint(store, options.lineage, checkpoint));
-    return environment.CreateWeights(options.name, plan, options.lineage);
-  }
-  if (!weights.ok()) return weights.status();
-  const LiveVersion held = weights.value()->version();
-  if (held.lineage != options.lineage) {
-    return VersionMismatch("segment '" + options.name + "' holds lineage '" + held.lineage +
-                           "', not '" + options.lineage + "'");
-  }
-  return weights;
-}
-
 // All that can fail before the first byte is written.
 Result<Checkpoint> OpenForLoading(const ReceiverOptions& options, LiveWeights& weights) {
   SEGUE_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.checkpoint));
@@ -122,21 +105,30 @@ Status LoadCheckpoint(Store& store, const ReceiverOptions& options, LiveWeights&
                       "checkpoint '" + options.checkpoint + "'");
 }
 
-Result<std::unique_ptr<LiveWeights>> TakeOver(Store& store, const ReceiverOptions& options,
-                                              LiveEnvironment& environment) {
-  SEGUE_ASSIGN_OR_RETURN(auto weights, OpenOrCreate(store, options, environment));
-  const Phase phase = weights->phase();
-  if (options.rebuild || phase == Phase::kLoading) {
-    SEGUE_RETURN_IF_ERROR(LoadCheckpoint(store, options, *weights));
-  } else if (phase == Phase::kServing) {
-    SEGUE_RETURN_IF_ERROR(ProveServing(*weights, options.threads));
-  } else if (phase == Phase::kApplying) {
-    SEGUE_RETURN_IF_ERROR(FinishApply(store, options, *weights));
-  } else {
-    return Tainted("segment '" + options.name +
-                   "' is poisoned: rebuild it from the checkpoint (--rebuild)");
+Result<std::unique_ptr<LiveWeights>> HoldWeights(Store& store, const ReceiverOptions& options,
+                                                 LiveEnvironment& environment) {
+  Result<std::unique_ptr<LiveWeights>> weights = environment.OpenWeights(options.name);
+  if (weights.status().code() == StatusCode::kNotFound) {
+    SEGUE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.checkpoint));
+    SEGUE_ASSIGN_OR_RETURN(const Plan plan, PlanOfCheckpoint(store, options.lineage, checkpoint));
+    return environment.CreateWeights(options.name, plan, options.lineage);
+  }
+  if (!weights.ok()) return weights.status();
+  const LiveVersion held = weights.value()->version();
+  if (held.lineage != options.lineage) {
+    return VersionMismatch("segment '" + options.name + "' holds lineage '" + held.lineage +
+                           "', not '" + options.lineage + "'");
   }
   return weights;
+}
+
+Status TakeOver(Store& store, const ReceiverOptions& options, LiveWeights& weights) {
+  const Phase phase = weights.phase();
+  if (options.rebuild || phase == Phase::kLoading) return LoadCheckpoint(store, options, weights);
+  if (phase == Phase::kServing) return ProveServing(weights, options.threads);
+  if (phase == Phase::kApplying) return FinishApply(store, options, weights);
+  return Tainted("segment '" + options.name +
+                 "' is poisoned: rebuild it from the checkpoint (--rebuild)");
 }
 
 }  // namespace segue

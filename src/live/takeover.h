@@ -16,10 +16,14 @@
 
 namespace segue {
 
-// The weights are at a version (phase serving) and proven; the gate may be open or closed. Tainted:
-// they are poisoned, and `options.rebuild` was not set.
-Result<std::unique_ptr<LiveWeights>> TakeOver(Store& store, const ReceiverOptions& options,
-                                              LiveEnvironment& environment);
+// The weights of this name, as they were left, or fresh ones (phase loading). Nobody else's
+// receiver has them from here on.
+Result<std::unique_ptr<LiveWeights>> HoldWeights(Store& store, const ReceiverOptions& options,
+                                                 LiveEnvironment& environment);
+
+// Afterwards the weights are at a version (phase serving) and proven; the gate may be open or
+// closed. Tainted: they are poisoned, and `options.rebuild` was not set.
+Status TakeOver(Store& store, const ReceiverOptions& options, LiveWeights& weights);
 
 // Reads the checkpoint into the weights, gate closed, and finds out which version that is. Where
 // the store has no such lineage yet, it is version 0 of one to come. Every rank calls it, with how
