@@ -12,40 +12,18 @@
 #include "live/prepared_update.h"
 #include "live/scrubber.h"
 #include "live/takeover.h"
-#include "sync/testing.h"
+#include "live/testing.h"
 
 namespace segue {
 namespace {
 
-using test::PublishOf;
-
-class BoundWeightsTest : public testing::Test {
+class BoundWeightsTest : public test::BoundFixture {
  protected:
-  void SetUp() override {
-    Advance(1);
+  BoundWeightsTest() {
     Advance(2);
+    for (ByteVector& buffer : buffers_) std::ranges::fill(buffer, std::byte{0});
     store_object_ = OpenStore(store_, false).value();
-    const Checkpoint base = Checkpoint::Open(trainer_.Directory(0)).value();
-    BoundModel model;
-    buffers_.reserve(base.tensors().size());
-    for (const CheckpointTensor& tensor : base.tensors()) {
-      ByteVector& buffer = buffers_.emplace_back(tensor.size);
-      model.tensors.push_back({tensor.spec.name, std::string(DtypeName(tensor.spec.dtype)),
-                               tensor.spec.shape, buffer.data(), buffer.size()});
-    }
-    options_.store = store_;
-    options_.checkpoint = trainer_.Directory(0);
-    options_.staging = directory_.File("staging");
-    options_.background_threads = 1;
-    options_.threads = 1;
-    weights_ = BindWeights(*store_object_, options_, model, gate_).value();
-  }
-
-  void Advance(std::uint64_t seed) {
-    trainer_.Step(seed);
-    ASSERT_TRUE(Publish(PublishOf(store_, trainer_.Directory(trainer_.version() - 1),
-                                  trainer_.Directory(trainer_.version())))
-                    .ok());
+    weights_ = BindWeights(*store_object_, options_, model_, gate_).value();
   }
 
   Result<std::unique_ptr<PreparedUpdate>> Make(std::uint64_t version) {
@@ -56,26 +34,13 @@ class BoundWeightsTest : public testing::Test {
     return PreparedUpdate::Make(resources, std::move(plan), {});
   }
 
-  bool LiveIs(std::uint64_t version) {
-    const Checkpoint expected = Checkpoint::Open(trainer_.Directory(version)).value();
-    for (std::size_t i = 0; i < buffers_.size(); ++i) {
-      if (!std::ranges::equal(buffers_[i], expected.TensorBytes(i))) return false;
-    }
-    return true;
-  }
-
-  test::TemporaryDirectory directory_;
-  test::MiniTrainer trainer_{directory_.path()};
-  std::string store_ = directory_.File("store");
   std::unique_ptr<Store> store_object_;
-  ReceiverOptions options_;
   int closed_ = 0;
   CallbackGate gate_{[this](std::chrono::milliseconds) {
                        ++closed_;
                        return Status();
                      },
                      [] { return Status(); }};
-  std::vector<ByteVector> buffers_;
   std::unique_ptr<LiveWeights> weights_;
   std::unique_ptr<Device> device_ = MakeHostDevice(1);
 };
@@ -86,14 +51,14 @@ TEST_F(BoundWeightsTest, FromCheckpointToTheNewest) {
   EXPECT_EQ(closed_, 1);
   EXPECT_EQ(weights_->phase(), Phase::kServing);
   EXPECT_EQ(weights_->version().version, 0u);
-  EXPECT_TRUE(LiveIs(0));
+  EXPECT_TRUE(Holds(0));
   const auto update = Make(2);
   ASSERT_TRUE(update.ok()) << update.status().ToString();
-  EXPECT_TRUE(LiveIs(0));
+  EXPECT_TRUE(Holds(0));
   EXPECT_TRUE(update.value()->changes_bytes());
   EXPECT_EQ(update.value()->report().steps, 2u);
   ASSERT_TRUE(update.value()->Apply().ok());
-  EXPECT_TRUE(LiveIs(2));
+  EXPECT_TRUE(Holds(2));
   EXPECT_EQ(weights_->version().version, 2u);
   EXPECT_EQ(weights_->version().applied_count, 1u);
   EXPECT_TRUE(ListDirectory(options_.staging).value().empty());
@@ -131,7 +96,7 @@ TEST_F(BoundWeightsTest, StoppedPrepareLeavesNothing) {
   const auto update = PreparedUpdate::Make(resources, std::move(plan), stop.get_token());
   EXPECT_EQ(update.status().code(), StatusCode::kUnavailable);
   EXPECT_TRUE(ListDirectory(options_.staging).value().empty());
-  EXPECT_TRUE(LiveIs(0));
+  EXPECT_TRUE(Holds(0));
 }
 
 TEST_F(BoundWeightsTest, ScrubTellsRightFromWrong) {

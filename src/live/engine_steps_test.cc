@@ -14,7 +14,6 @@
 #include <thread>
 
 #include "live/testing.h"
-#include "sync/testing.h"
 
 namespace segue {
 namespace {
@@ -24,21 +23,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-class EngineStepsTest : public ::testing::Test {
+class EngineStepsTest : public test::BoundFixture {
  protected:
   EngineStepsTest() {
-    const Checkpoint base = Checkpoint::Open(trainer_.Directory(0)).value();
-    buffers_.reserve(base.tensors().size());
-    for (std::size_t i = 0; i < base.tensors().size(); ++i) {
-      const CheckpointTensor& tensor = base.tensors()[i];
-      const ByteSpan bytes = base.TensorBytes(i);
-      ByteVector& buffer = buffers_.emplace_back(bytes.begin(), bytes.end());
-      model_.tensors.push_back({tensor.spec.name, std::string(DtypeName(tensor.spec.dtype)),
-                                tensor.spec.shape, buffer.data(), buffer.size()});
-    }
     model_.close_gate = [this](std::chrono::milliseconds) { return Call("close"); };
     model_.open_gate = [this] { return Call("open"); };
-    Advance(1);
     EngineHooks& hooks = options_.hooks;
     hooks.pause = [this](const PauseRequest& request) {
       last_pause_ = request;
@@ -51,19 +40,8 @@ class EngineStepsTest : public ::testing::Test {
     };
     hooks.set_version = [this](const std::string& label) { return Call("version " + label); };
     hooks.resume = [this] { return Call("resume"); };
-    options_.store = store_;
-    options_.checkpoint = trainer_.Directory(0);
-    options_.staging = directory_.path();
-    options_.threads = options_.background_threads = 1;
     receiver_ = Receiver::Open(options_, model_).value();
     calls_.clear();
-  }
-
-  void Advance(std::uint64_t seed) {
-    trainer_.Step(seed);
-    SEGUE_CHECK(Publish(PublishOf(store_, trainer_.Directory(trainer_.version() - 1),
-                                  trainer_.Directory(trainer_.version())))
-                    .ok());
   }
 
   Status Call(const std::string& what) {
@@ -80,21 +58,8 @@ class EngineStepsTest : public ::testing::Test {
     SEGUE_RETURN_IF_ERROR(receiver_->Prepare(request));
     return receiver_->WaitPrepared();
   }
-  bool Holds(std::uint64_t version) const {
-    const Checkpoint expected = Checkpoint::Open(trainer_.Directory(version)).value();
-    for (std::size_t i = 0; i < buffers_.size(); ++i) {
-      if (!std::ranges::equal(buffers_[i], expected.TensorBytes(i))) return false;
-    }
-    return true;
-  }
 
-  test::TemporaryDirectory directory_;
-  test::MiniTrainer trainer_{directory_.path()};
-  std::string store_ = directory_.File("store");
-  std::vector<ByteVector> buffers_;
   std::vector<ByteVector> bytes_at_flush_;
-  BoundModel model_;
-  ReceiverOptions options_;
   std::mutex mutex_;  // A follower calls from its own thread.
   std::vector<std::string> calls_;
   std::atomic<const char*> failing_ = "nothing";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests of src/live share: names of segments that go away, a small plan, and child
-// processes that cannot outlive the test.
+// What the tests of src/live share: names of segments that go away, a small plan, a trainer whose
+// weights are bound in buffers here, and child processes that cannot outlive the test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <functional>
 #include <string>
@@ -18,6 +19,8 @@
 #include "base/check.h"
 #include "checkpoint/plan.h"
 #include "live/shared_memory.h"
+#include "segue/receiver.h"
+#include "sync/testing.h"
 
 namespace segue::test {
 
@@ -47,6 +50,49 @@ inline Plan SmallPlan() {
                      {"d.bias", Dtype::kU8, {1}}})
       .value();
 }
+
+// A trainer with a store, one version published, and buffers of version 0 to bind.
+class BoundFixture : public ::testing::Test {
+ protected:
+  BoundFixture() {
+    const Checkpoint base = Checkpoint::Open(trainer_.Directory(0)).value();
+    buffers_.reserve(base.tensors().size());
+    for (std::size_t i = 0; i < base.tensors().size(); ++i) {
+      const CheckpointTensor& tensor = base.tensors()[i];
+      const ByteSpan bytes = base.TensorBytes(i);
+      ByteVector& buffer = buffers_.emplace_back(bytes.begin(), bytes.end());
+      model_.tensors.push_back({tensor.spec.name, std::string(DtypeName(tensor.spec.dtype)),
+                                tensor.spec.shape, buffer.data(), buffer.size()});
+    }
+    options_.store = store_;
+    options_.checkpoint = trainer_.Directory(0);
+    options_.staging = directory_.File("staging");
+    options_.threads = options_.background_threads = 1;
+    Advance(1);
+  }
+
+  void Advance(std::uint64_t seed) {
+    trainer_.Step(seed);
+    SEGUE_CHECK(Publish(PublishOf(store_, trainer_.Directory(trainer_.version() - 1),
+                                  trainer_.Directory(trainer_.version())))
+                    .ok());
+  }
+
+  bool Holds(std::uint64_t version) const {
+    const Checkpoint expected = Checkpoint::Open(trainer_.Directory(version)).value();
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+      if (!std::ranges::equal(buffers_[i], expected.TensorBytes(i))) return false;
+    }
+    return true;
+  }
+
+  TemporaryDirectory directory_;
+  MiniTrainer trainer_{directory_.path()};
+  std::string store_ = directory_.File("store");
+  std::vector<ByteVector> buffers_;
+  BoundModel model_;  // Without a gate.
+  ReceiverOptions options_;
+};
 
 // Runs `work` in a copy of this process; its result is the exit status.
 class Child {

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A fleet without engines that answer: what the store tells, and what cannot be asked for. With
-// real engines: tests/e2e/test_top.py.
+// A fleet without engines that answer: what the store tells, and what cannot be asked for. And a
+// cohort of real receivers behind their endpoints. The view of real engines: tests/e2e/test_top.py.
 #include "segue/fleet.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include "segue/publisher.h"
+#include "segue/server.h"
 #include "sync/testing.h"
 
 namespace segue {
@@ -45,6 +49,78 @@ TEST(FleetTest, Refusals) {
   EXPECT_EQ(ReadFleet(options).status().code(), StatusCode::kInvalidArgument);
   options.engines.assign(5000, "http://a");
   EXPECT_EQ(ReadFleet(options).status().code(), StatusCode::kResourceExhausted);
+}
+
+class CohortTest : public testing::Test {
+ protected:
+  CohortTest() {
+    trainer_.Step(1);
+    SEGUE_CHECK(
+        Publish(test::PublishOf(store_, trainer_.Directory(0), trainer_.Directory(1))).ok());
+  }
+  ~CohortTest() override {
+    if (!server_) return;
+    server_->Stop();
+    EXPECT_TRUE(RemoveSegment(name_).ok());
+  }
+
+  void Serve(std::optional<std::chrono::milliseconds> follow) {
+    ServeOptions options;
+    options.receiver.store = store_;
+    options.receiver.checkpoint = trainer_.Directory(0);
+    options.receiver.name = name_;
+    options.receiver.staging = directory_.path();
+    options.follow = follow;
+    server_ = Server::Start(options).value();
+    SEGUE_CHECK(server_->WaitReady().ok());
+  }
+
+  std::unique_ptr<Publisher> OpenPublisher(std::chrono::milliseconds timeout) {
+    PublisherOptions options;
+    options.store = store_;
+    options.cohort = {{server_->url()}, HttpEngineProbe(""), timeout, timeout / 100};
+    return Publisher::Open(options, trainer_.Directory(1)).value();
+  }
+
+  // The trainer's next step.
+  Result<PublishReport> Commit(Publisher& publisher) {
+    trainer_.Step(trainer_.version() + 1);
+    SEGUE_RETURN_IF_ERROR(publisher.Begin());
+    for (const test::TestTensor& tensor : trainer_.tensors()) {
+      SEGUE_RETURN_IF_ERROR(
+          publisher.Put(tensor.spec.name, tensor.bytes.data(), tensor.bytes.size()));
+    }
+    return publisher.Commit();
+  }
+
+  test::TemporaryDirectory directory_;
+  test::MiniTrainer trainer_{directory_.path()};
+  std::string store_ = directory_.File("store");
+  std::string name_ = "cohort-" + std::to_string(::getpid());
+  std::unique_ptr<Server> server_;
+};
+
+TEST_F(CohortTest, ACommitReturnsOnceTheEngineHasTheVersion) {
+  Serve(std::chrono::milliseconds(10));
+  const auto publisher = OpenPublisher(std::chrono::seconds(60));
+  for (std::uint64_t version = 2; version <= 4; ++version) {
+    const auto report = Commit(*publisher);
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_GE(server_->status().version, version);
+    EXPECT_EQ(publisher->version(), version);
+  }
+}
+
+TEST_F(CohortTest, AnEngineThatStaysBehindIsNamedAndWaitedFor) {
+  Serve({});
+  const auto publisher = OpenPublisher(std::chrono::milliseconds(300));
+  const Status behind = Commit(*publisher).status();
+  EXPECT_EQ(behind.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(behind.message(), testing::HasSubstr(server_->url()));
+  EXPECT_EQ(publisher->Begin().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(publisher->version(), 1u);
+  ASSERT_TRUE(publisher->MoveBaseline().ok());
+  EXPECT_EQ(publisher->version(), 2u);
 }
 
 }  // namespace

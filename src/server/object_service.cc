@@ -238,9 +238,11 @@ Status ObjectService::GetObject(const std::string& name, const httplib::Request&
                            std::size_t offset, std::size_t size, httplib::DataSink& sink) mutable {
     ByteVector piece(std::min<std::uint64_t>(kPieceSize, size));
     if (!reader->Read(range.offset + offset, piece).ok()) return false;
-    if (!sink.write(reinterpret_cast<const char*>(piece.data()), piece.size())) return false;
+    // Counted first, so that who has the bytes finds them counted; those of a connection that
+    // breaks here too.
     sent_bytes_ += piece.size();
     if (is_payload) sent_payload_bytes_ += piece.size();
+    if (!sink.write(reinterpret_cast<const char*>(piece.data()), piece.size())) return false;
     return guard.Passes(piece.size());
   };
   response.set_content_provider(range.size, type, provide);

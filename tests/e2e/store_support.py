@@ -11,6 +11,7 @@ import time
 from e2e_support import copy_of, same_files, version_directory
 from live_support import serving
 from live_segment import read_checkpoint
+from watch_support import FAST, watching
 
 TOKEN = "e2e-token"
 
@@ -52,7 +53,8 @@ def whole_story(segue, store, tmp_path, name):
     for version in range(1, 4):
         report = segue("publish", "--store", store,
                        "--base", version_directory("bf16", version - 1),
-                       "--target", version_directory("bf16", version))
+                       "--target", version_directory("bf16", version),
+                       *(("--anchor", "base") if version == 1 else ()))
         assert report["committed"] and report["target_version"] == version
     again = segue("publish", "--store", store, "--base", version_directory("bf16", 2),
                   "--target", version_directory("bf16", 3))
@@ -75,10 +77,30 @@ def whole_story(segue, store, tmp_path, name):
         assert report["pruned"] == [1, 2]
         wait_for_version(receiver, 4)
         assert receiver.segment.tensors() == read_checkpoint(version_directory("bf16", 4))
-    # Versions 1 and 2 are gone, and with them the way on from version 1.
+    # Versions 1 and 2 are gone, and with them the way on from version 1; the anchor has one from 0.
     message = segue.fails("version_mismatch", "apply", "--store", store, "--output",
                           tmp_path / "gone", "--checkpoint", version_directory("bf16", 1))
     assert "version" in message
+    shown, = segue("anchors", "--store", store)["anchors"]
+    assert (shown["anchor"], shown["version"], shown["target_version"]) == ("base", 0, 4)
+    fresh = segue("apply", "--store", store, "--checkpoint", version_directory("bf16", 0),
+                  "--output", tmp_path / "fresh")
+    assert fresh["path"] == [4] and same_files(tmp_path / "fresh", version_directory("bf16", 4))
+
+
+def watch_story(segue, store, tmp_path):
+    """A watcher that publishes into a store, on any transport, and goes on after a restart."""
+    watched = tmp_path / "runs"
+    watched.mkdir()
+    copy_of(version_directory("bf16", 0), watched / "step-0")
+    for version in (1, 2):
+        with watching(segue, watched, "--store", store, *FAST) as watch:
+            copy_of(version_directory("bf16", version), watched / f"step-{version}")
+            assert watch.version()["target_version"] == version
+            assert watch.stop()[0] == 0
+    late = tmp_path / "late"
+    segue("apply", "--store", store, "--checkpoint", version_directory("bf16", 0), "--output", late)
+    assert same_files(late, version_directory("bf16", 2))
 
 
 def wait_for_version(receiver, version, seconds=30):

@@ -12,7 +12,7 @@ import time
 import urllib.request
 
 from e2e_support import copy_of, same_files, version_directory
-from store_support import TOKEN, serving_store, token_set, whole_story
+from store_support import TOKEN, serving_store, token_set, watch_story, whole_story
 
 NAME = f"e2e-http-{os.getpid()}"
 
@@ -25,6 +25,11 @@ def test_every_verb(segue, tmp_path):
     # What was published over HTTP is a store like any other, and nothing else is left.
     assert segue("inspect", tmp_path / "store/default/lineage.json")
     assert not list((tmp_path / "store/.tmp").glob("*"))
+
+
+def test_watched(segue, tmp_path):
+    with serving_store(segue, tmp_path / "store") as url, token_set():
+        watch_story(segue, url, tmp_path)
 
 
 def test_a_folder_of_a_server(segue, tmp_path):

@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 
 from e2e_support import same_files, version_directory, write_safetensors
-from store_support import whole_story
+from store_support import watch_story, whole_story
 
 NAME = f"e2e-s3-{os.getpid()}"
 BUCKET = "segue-test"
@@ -66,8 +66,12 @@ def test_every_verb(segue, endpoint, tmp_path):
     found = keys(endpoint, "run7/")
     assert "run7/default/lineage.json" in found and "run7/default/versions/0000000004.json" in found
     # Nothing but the objects that format.md names, and the one that tries the server.
-    assert all(re.match(r"run7/(default/(lineage\.json|plans|layouts|payloads|versions)"
+    assert all(re.match(r"run7/(default/(lineage\.json|plans|layouts|payloads|versions|anchors)"
                         r"|\.segue-condition$)", key) for key in found), found
+
+
+def test_watched(segue, endpoint, tmp_path):
+    watch_story(segue, f"s3://{BUCKET}/watched", tmp_path)
 
 
 def test_large_objects_in_parts(segue, endpoint, tmp_path):  # case G6

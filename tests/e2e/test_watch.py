@@ -2,49 +2,12 @@
 """`segue publish --watch` beside a trainer that saves into a directory: versions as they come, a
 clean end, a restart that goes on, and failures that are one line each."""
 
-import contextlib
-import json
 import os
 import shutil
-import signal
 import threading
 
 import e2e_support as support
-
-
-class Watching:
-    """The process; its stdout is read as it comes."""
-
-    def __init__(self, segue, *arguments):
-        self.process = segue.start("publish", "--watch", *arguments)
-
-    def version(self, timeout=60):
-        """The next line, as JSON."""
-        timer = threading.Timer(timeout, self.process.kill)
-        timer.start()
-        try:
-            line = self.process.stdout.readline()
-        finally:
-            timer.cancel()
-        assert line, self.process.stderr.read()
-        return json.loads(line)
-
-    def stop(self):
-        """(exit code, stderr) after SIGTERM."""
-        self.process.send_signal(signal.SIGTERM)
-        _, errors = self.process.communicate(timeout=60)
-        return self.process.returncode, errors
-
-
-@contextlib.contextmanager
-def watching(segue, *arguments):
-    watch = Watching(segue, *arguments)
-    try:
-        yield watch
-    finally:
-        if watch.process.poll() is None:
-            watch.process.kill()
-            watch.process.communicate()
+from watch_support import FAST, watching
 
 
 def save(directory, version, name):
@@ -54,9 +17,6 @@ def save(directory, version, name):
     for path in sorted(support.version_directory("bf16", version).iterdir()):
         shutil.copyfile(path, target / path.name)
     return target
-
-
-FAST = ("--interval", "0.05", "--settle", "0.2", "--json")
 
 
 def test_versions_as_they_come_and_restart(segue, tmp_path):
