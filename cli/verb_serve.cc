@@ -17,6 +17,10 @@
 namespace segue::cli {
 namespace {
 
+// Bytes a second that are proven while weights serve: a fortieth of a core, and half an hour for
+// 445 GB.
+constexpr std::uint64_t kScrubRate = 256ull << 20;
+
 struct ServeArguments {
   ServeOptions options;
   unsigned follow_ms = 0;
@@ -148,8 +152,10 @@ Verb AddServe(CLI::App& program) {
   AsCount(verb->add_option("--gate-deadline", arguments->gate_deadline_ms,
                            "Milliseconds in which engines must leave the gate (30000)"),
           std::numeric_limits<unsigned>::max());
+  receiver.scrub_rate = kScrubRate;
   AsSize(verb->add_option("--scrub", receiver.scrub_rate,
-                          "Prove all weights again and again, reading this much a second"));
+                          "Prove all weights again and again, reading this much a second "
+                          "(256MiB; 0 for never)"));
   AsCount(verb->add_option("--background-threads", receiver.background_threads,
                            "Threads that stage while the engine serves (1)"),
           std::numeric_limits<unsigned>::max());

@@ -23,6 +23,7 @@ struct PauseRequest {
 // Each waits until the engine has done it, or fails. `pause` and `resume` are needed; without
 // `flush` a flush is refused (unsupported), without `set_version` the engine is not told.
 struct EngineHooks {
+  // NotFound: there is no engine yet, which matters to nobody at the start.
   std::function<Status(const PauseRequest&)> pause;
   // The caches that were reset, e.g. "kv".
   std::function<Result<std::vector<std::string>>()> flush;

@@ -118,14 +118,18 @@ struct UpdateReport {
 struct ReceiverStatus {
   std::string name;  // Of the segment.
   ReceiverState state = ReceiverState::kIdle;
-  bool ready = false;           // The bytes are the version's, proven, and the gate is open.
-  std::string message;          // Why, when failed, aborted, poisoned or not ready.
-  std::string session;          // Of the update that runs or ran last.
-  std::string manifest_sha256;  // As that update was asked for.
+  bool ready = false;   // The bytes are the version's, proven, and the gate is open.
+  std::string message;  // Why, when failed, aborted, poisoned or not ready.
+  StatusCode failure = StatusCode::kOk;  // Of the update that failed, aborted or poisoned.
+  std::string session;                   // Of the update that runs or ran last.
+  std::string manifest_sha256;           // As that update was asked for.
   std::string lineage;
   std::uint64_t version = 0;
-  std::uint64_t target_version = 0;  // As `version` when no update runs.
-  std::string digest;                // Of the version held, 32 hexadecimal digits.
+  // Of the update that runs, failed or ended last; `target_version` 0 while one is prepared for the
+  // newest and that is not known yet. Both `version` where there was none.
+  std::uint64_t base_version = 0;
+  std::uint64_t target_version = 0;
+  std::string digest;  // Of the version held, 32 hexadecimal digits.
   std::string plan_digest;
   std::uint64_t model_bytes = 0;
   unsigned engines = 0;  // Attached now.
@@ -188,6 +192,10 @@ class Receiver {
   Result<UpdateReport> Update(const PrepareRequest& request, const ApplyChoices& choices = {});
   // Reads the checkpoint again and goes to `target_version` (by default the newest).
   Status Rebuild(std::optional<std::uint64_t> target_version);
+  // Before the receiver goes, for engines that live on: an update that is applied is finished (what
+  // is owed, then the gate, then the engine's own pause), one that is prepared given up. On failure
+  // the engine stays held, as it would without this.
+  Status Release();
   // From now on looks for newer versions at this interval and takes them. InvalidArgument for one
   // of several ranks: they are told which version to take, together.
   Status Follow(std::chrono::milliseconds interval);

@@ -31,7 +31,9 @@ class BoundWeightsTest : public test::BoundFixture {
                            PlanUpdate(*store_object_, "default", *weights_, version));
     const PreparedUpdate::Resources resources = {*store_object_, *weights_,        *device_,
                                                  *device_,       options_.staging, 1};
-    return PreparedUpdate::Make(resources, std::move(plan), {});
+    auto update = PreparedUpdate::Make(resources, std::move(plan), {});
+    if (update.ok()) SEGUE_RETURN_IF_ERROR(update.value()->Preflight(resources));
+    return update;
   }
 
   std::unique_ptr<Store> store_object_;

@@ -16,7 +16,7 @@ Status EngineSteps::Check(const ApplyChoices& choices) const {
   return Unsupported("flush_cache: the engine has no hook that flushes");
 }
 
-Status EngineSteps::Pause(const ApplyChoices& choices) {
+Status EngineSteps::Pause(const ApplyChoices& choices, bool may_run) {
   if (!present()) return {};
   flushed_.clear();
   const Status paused = hooks_.pause({choices.abort_all_requests, choices.flush_cache});
@@ -25,7 +25,7 @@ Status EngineSteps::Pause(const ApplyChoices& choices) {
     owes_ = true;
     return {};
   }
-  // It may have paused all the same, and only the answer was lost.
+  if (!may_run || stale_) return paused.WithContext("the engine did not pause");
   const Status resumed = hooks_.resume();
   if (resumed.ok()) return paused.WithContext("the engine did not pause");
   return paused.WithContext("the engine did not pause, nor say that it goes on (" +
@@ -35,11 +35,13 @@ Status EngineSteps::Pause(const ApplyChoices& choices) {
 Status EngineSteps::Finish(bool flush, const std::string& label) {
   if (!present()) return {};
   owes_ = true;
-  if (flush && hooks_.flush) {
+  // One that is not paused was not there when the bytes were written.
+  if (flush && stale_ && paused_ && hooks_.flush) {
     Result<std::vector<std::string>> flushed = hooks_.flush();
     if (!flushed.ok()) return flushed.status().WithContext("applied, but the caches stay");
     flushed_ = std::move(flushed).value();
   }
+  if (paused_) stale_ = false;
   if (hooks_.set_version) {
     const Status told = hooks_.set_version(label);
     if (!told.ok()) return told.WithContext("applied, but the engine was not told the version");
@@ -56,6 +58,9 @@ Status EngineSteps::Resume() {
 }
 
 Status EngineSteps::CallOff() {
+  if (stale_ && present()) {
+    return Unavailable("the engine stays paused: its caches may be older than its weights");
+  }
   owes_ = false;
   return Resume();
 }

@@ -204,8 +204,8 @@ TEST_F(EngineStepsTest, ARebuildPausesAndFlushes) {
   Advance(2);
   ASSERT_TRUE(receiver_->Rebuild({}).ok());
   EXPECT_EQ(calls_.front(), "pause");
-  EXPECT_THAT(std::vector<std::string>(calls_.end() - 3, calls_.end()),
-              ElementsAre("flush", "version default/2", "resume"));
+  EXPECT_THAT(std::vector<std::string>(calls_.end() - 4, calls_.end()),
+              ElementsAre("flush", "version default/2", "open", "resume"));
   EXPECT_TRUE(Holds(2));
   calls_.clear();
   failing_ = "pause";
@@ -221,8 +221,72 @@ TEST_F(EngineStepsTest, AStartThatFailsLetsTheEngineGoOn) {
   Advance(2);
   ASSERT_TRUE(RemoveTree(store_ + "/default/payloads/0000000002").ok());
   EXPECT_FALSE(Receiver::Open(options_, model_).ok());
-  EXPECT_THAT(calls_, ElementsAre("pause", "resume"));
+  EXPECT_THAT(calls_, ElementsAre("pause", "flush", "version default/1", "open", "resume"));
   EXPECT_TRUE(Holds(1));
+}
+
+// The weights have moved on, the caches have not: the engine stays paused.
+TEST_F(EngineStepsTest, AStartThatFailsAfterTheWeightsChangedKeepsTheEnginePaused) {
+  receiver_.reset();
+  Advance(2);
+  failing_ = "flush";
+  EXPECT_EQ(Receiver::Open(options_, model_).status().code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(Holds(2));
+  EXPECT_EQ(std::ranges::count(calls_, "resume"), 0);
+}
+
+// No way leads round the flush that a rebuild owes; while it is owed the receiver is not ready.
+TEST_F(EngineStepsTest, AnUpdateOfNothingAfterARebuildFlushesFirst) {
+  failing_ = "flush";
+  EXPECT_EQ(receiver_->Rebuild({}).code(), StatusCode::kUnavailable);
+  EXPECT_FALSE(receiver_->status().ready);
+  PrepareRequest request;
+  request.session = "s";
+  EXPECT_EQ(receiver_->Update(request).status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(std::ranges::count(calls_, "resume"), 0);
+  failing_ = "nothing";
+  ASSERT_TRUE(receiver_->Apply("s").ok());
+  ASSERT_TRUE(receiver_->Resume("s").ok());
+  EXPECT_EQ(calls_.back(), "resume");
+  EXPECT_TRUE(receiver_->status().ready);
+}
+
+// Nothing is asked of the engine by anybody else while a rebuild still has to do with it.
+TEST_F(EngineStepsTest, ARebuildEndsBeforeAnotherUpdateBegins) {
+  Advance(2);
+  Status meanwhile;
+  options_.hooks.set_version = [&](const std::string& label) {
+    if (receiver_ && label == "default/2") {
+      PrepareRequest request;
+      request.session = "other";
+      meanwhile = receiver_->Prepare(request);
+      EXPECT_FALSE(receiver_->status().ready);
+    }
+    return Call("version " + label);
+  };
+  receiver_.reset();
+  receiver_ = Receiver::Open(options_, model_).value();
+  ASSERT_TRUE(receiver_->Rebuild({}).ok());
+  EXPECT_EQ(meanwhile.code(), StatusCode::kUnavailable);
+}
+
+// A clean end finishes what is applied.
+TEST_F(EngineStepsTest, ReleaseLetsTheEngineGoOn) {
+  Advance(2);
+  ASSERT_TRUE(Prepare().ok());
+  failing_ = "flush";
+  EXPECT_FALSE(receiver_->Apply("s").ok());
+  failing_ = "nothing";
+  EXPECT_FALSE(receiver_->status().ready) << "the gate is closed";
+  ASSERT_TRUE(receiver_->Release().ok());
+  EXPECT_EQ(calls_.back(), "resume");
+  EXPECT_EQ(receiver_->status().state, ReceiverState::kResumed);
+  Advance(3);
+  PrepareRequest request;
+  request.session = "t";
+  ASSERT_TRUE(receiver_->Prepare(request).ok());
+  ASSERT_TRUE(receiver_->Release().ok());
+  EXPECT_EQ(receiver_->status().state, ReceiverState::kAborted);
 }
 
 TEST_F(EngineStepsTest, ASecondReceiverOfASegmentAsksNothingOfTheEngine) {

@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/limits.h"
+#include "delta/live_map.h"
 #include "live/bound_weights.h"
 #include "live/takeover.h"
 #include "store/signed_store.h"
@@ -34,7 +35,7 @@ Status LiveEngine::OpenStore() {
 Status LiveEngine::Hold() {
   SEGUE_RETURN_IF_ERROR(OpenStore());
   SEGUE_ASSIGN_OR_RETURN(weights_, HoldWeights(*store_, options_, environment_));
-  SEGUE_RETURN_IF_ERROR(PauseAtStart());
+  SEGUE_RETURN_IF_ERROR(Pause());
   return LetGoUnless(TakeOver(*store_, options_, *weights_));
 }
 
@@ -50,19 +51,19 @@ Status LiveEngine::HoldBound(BoundModel model) {
   if (!bound.ok()) return ranks_.Agree(Meeting::kBind, 0, bound);
   SEGUE_RETURN_IF_ERROR(
       ProveVersion(*store_, options_, *weights_, ranks_, {}, "the bound weights"));
-  return PauseAtStart();
+  return Pause();
 }
 
-// An engine that does not pause is taken for one that has not started, unless it is attached.
-Status LiveEngine::PauseAtStart() {
-  Status paused = steps_.Pause({});
-  if (paused.ok() || weights_->engine_count() == 0) return {};
-  return paused;
+// One that is not there has not started, unless it is attached.
+Status LiveEngine::Pause() {
+  Status paused = steps_.Pause({}, weights_->phase() == Phase::kServing);
+  const bool absent = paused.code() == StatusCode::kNotFound && weights_->engine_count() == 0;
+  return absent ? Status() : paused;
 }
 
 Status LiveEngine::LetGoUnless(const Status& begun) {
   if (begun.ok() || !steps_.paused() || weights_->phase() != Phase::kServing) return begun;
-  return WithOutcomeOf(steps_.CallOff(), begun);
+  return WithOutcomeOf(LetGo(), begun);
 }
 
 Status LiveEngine::CheckRequest(const PrepareRequest& request) const {
@@ -81,10 +82,42 @@ Status LiveEngine::CheckPlan(const PrepareRequest& request) const {
   return VersionMismatch("the live weights have plan " + plan + ", not " + request.plan_digest);
 }
 
-Status LiveEngine::CheckTarget(std::optional<std::uint64_t> target) const {
-  if (!target) return {};
-  SEGUE_ASSIGN_OR_RETURN(const Lineage lineage, Lineage::Open(*store_, options_.lineage));
-  return lineage.Require(*target).status();
+Status LiveEngine::CheckRebuild(std::optional<std::uint64_t> target) const {
+  if (weights_->phase() != Phase::kServing) return {};  // Nothing to lose.
+  return CheckWayFromCheckpoint(*store_, options_, *weights_, target);
+}
+
+Status LiveEngine::Wrong() const {
+  return Corruption("a scan found that the live weights are not version " +
+                    std::to_string(weights_->version().version) +
+                    ": rebuild them from the checkpoint");
+}
+
+Status LiveEngine::CheckHealth() const {
+  if (is_wrong_) return Wrong();
+  if (is_strange_) {
+    return VersionMismatch("the live weights, digest " + weights_->version().digest.ToHex() +
+                           ", are no version of lineage '" + options_.lineage +
+                           "', which has appeared since they were loaded");
+  }
+  return {};
+}
+
+// Bytes and delta do not belong together. Whose fault it is, a scan of all bytes tells: those of
+// another digest than the version's are wrong, and known to be from here on.
+Status LiveEngine::FindFault(const Status& failure, const std::stop_token& stop) {
+  ChunkScanner scanner(weights_->plan(), weights_->map());
+  for (std::uint64_t chunk = 0; chunk < weights_->plan().chunk_count(); ++chunk) {
+    if (stop.stop_requested()) return failure;
+    SEGUE_RETURN_IF_ERROR(weights_->CheckCurrent());
+    scanner.Add(chunk);
+  }
+  if (scanner.digest().all == weights_->local_digest()) {
+    return Corruption("the delta is not from the version that is held, though it says so: " +
+                      failure.message());
+  }
+  is_wrong_ = true;
+  return CheckHealth().WithContext(failure.message());
 }
 
 Status LiveEngine::CheckManifest(std::uint64_t version, const std::string& expected) const {
@@ -105,27 +138,40 @@ Result<std::unique_ptr<PreparedUpdate>> LiveEngine::MakeUpdate(const PrepareRequ
     target = made.value()->report().target_version;
   }
   SEGUE_RETURN_IF_ERROR(ranks_.Agree(Meeting::kPrepare, target, made.status(), &sums));
-  SEGUE_RETURN_IF_ERROR(made.value()->CheckSums(sums));
+  const Status proven = made.value()->CheckSums(sums);
+  if (!proven.ok()) return FindFault(proven, stop);
   return made;
 }
 
 Result<std::unique_ptr<PreparedUpdate>> LiveEngine::MakeOwnUpdate(const PrepareRequest& request,
                                                                   const std::stop_token& stop) {
-  SEGUE_ASSIGN_OR_RETURN(UpdatePlan plan,
-                         PlanUpdate(*store_, options_.lineage, *weights_, request.target_version));
-  knows_plan_ = true;
+  if (is_wrong_) return CheckHealth();
+  Result<UpdatePlan> plan =
+      PlanUpdate(*store_, options_.lineage, *weights_, request.target_version);
+  if (!plan.ok()) {
+    is_strange_ = !is_known_ && plan.status().code() == StatusCode::kVersionMismatch;
+    return plan.status();
+  }
+  knows_plan_ = is_known_ = true;
+  is_strange_ = false;
   SEGUE_RETURN_IF_ERROR(CheckPlan(request));
   if (!request.manifest_sha256.empty()) {
-    SEGUE_RETURN_IF_ERROR(CheckManifest(plan.target_version, request.manifest_sha256));
+    SEGUE_RETURN_IF_ERROR(CheckManifest(plan->target_version, request.manifest_sha256));
   }
   const PreparedUpdate::Resources resources{*store_,          *weights_,
                                             *background_,     *foreground_,
                                             options_.staging, options_.background_threads};
-  return PreparedUpdate::Make(resources, std::move(plan), stop);
+  SEGUE_ASSIGN_OR_RETURN(auto update,
+                         PreparedUpdate::Make(resources, std::move(plan).value(), stop));
+  const Status proven = update->Preflight(resources);
+  if (proven.ok()) return update;
+  const bool differs =
+      proven.code() == StatusCode::kVersionMismatch || proven.code() == StatusCode::kCorruption;
+  return differs ? FindFault(proven, stop) : proven;
 }
 
 Status LiveEngine::Close(std::uint64_t target, const ApplyChoices& choices) {
-  SEGUE_RETURN_IF_ERROR(steps_.Pause(choices));
+  SEGUE_RETURN_IF_ERROR(steps_.Pause(choices, /*may_run=*/true));
   Status closed = CloseGates(target, /*reopen=*/true);
   if (closed.ok()) return closed;
   return WithOutcomeOf(steps_.CallOff(), closed);
@@ -135,13 +181,15 @@ Status LiveEngine::Close(std::uint64_t target, const ApplyChoices& choices) {
 // closed before and must stay so.
 Status LiveEngine::CloseGates(std::uint64_t target, bool reopen) {
   const Status closed = weights_->gate().Close(options_.gate_deadline);
-  const Status ready = closed.ok() ? weights_->CheckCurrent() : closed;
+  Status ready = closed.ok() ? weights_->CheckCurrent() : closed;
+  if (ready.ok()) ready = CheckHealth();
   Status agreed = ranks_.Agree(Meeting::kClose, target, ready);
   if (!agreed.ok() && closed.ok() && reopen) SEGUE_RETURN_IF_ERROR(weights_->gate().Open());
   return agreed;
 }
 
 Status LiveEngine::Apply(PreparedUpdate& update) {
+  if (update.changes_bytes()) steps_.MarkStale();
   const Status applied = update.Apply();
   if (!update.changes_bytes()) return applied;
   const Status agreed = ranks_.Agree(Meeting::kApply, update.report().target_version, applied);
@@ -165,12 +213,14 @@ Result<std::optional<UpdateReport>> LiveEngine::CatchUp(std::optional<std::uint6
     SEGUE_RETURN_IF_ERROR(Apply(*update));
     report = update->report();
   }
-  SEGUE_RETURN_IF_ERROR(weights_->gate().Open());
   return report;
 }
 
 Status LiveEngine::Load(const Status& so_far) {
-  return LoadCheckpoint(*store_, options_, *weights_, ranks_, so_far);
+  Status loaded = LoadCheckpoint(*store_, options_, *weights_, ranks_, so_far);
+  if (loaded.ok() || weights_->phase() != Phase::kServing) steps_.MarkStale();
+  if (loaded.ok()) is_wrong_ = is_strange_ = false;
+  return loaded;
 }
 
 // What an engine is told, and may key its caches by.
@@ -179,9 +229,10 @@ std::string LiveEngine::VersionLabel() const {
   return held.lineage + "/" + std::to_string(held.version);
 }
 
-Status LiveEngine::Tell() {
-  SEGUE_RETURN_IF_ERROR(Finish(/*flush=*/true));
-  return steps_.Resume();
+Status LiveEngine::LetGo() {
+  if (steps_.paused()) SEGUE_RETURN_IF_ERROR(Finish(/*flush=*/true));
+  SEGUE_RETURN_IF_ERROR(weights_->gate().Open());
+  return steps_.paused() ? steps_.Resume() : Status();
 }
 
 }  // namespace segue

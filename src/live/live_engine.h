@@ -30,14 +30,15 @@ class LiveEngine {
   // --- At the start: weights that are a version's, the engine paused.
   Status Hold();
   Status HoldBound(BoundModel model);
-  // A start that failed leaves the engine running, if its weights are a version's.
+  // A start that failed leaves the engine running, if its weights are a version's and its caches
+  // are theirs.
   Status LetGoUnless(const Status& begun);
 
   // --- Before the pause.
   // What can be said of a request before anything is read.
   Status CheckRequest(const PrepareRequest& request) const;
-  // Whether there is such a version, before anything is given up for it.
-  Status CheckTarget(std::optional<std::uint64_t> target) const;
+  // Whether a rebuild can come to `target` (the newest), before anything is given up for it.
+  Status CheckRebuild(std::optional<std::uint64_t> target) const;
   // All ranks have theirs, and together they prove the base; or none does.
   Result<std::unique_ptr<PreparedUpdate>> MakeUpdate(const PrepareRequest& request,
                                                      const std::stop_token& stop);
@@ -51,13 +52,24 @@ class LiveEngine {
   Status Finish(bool flush) { return steps_.Finish(flush, VersionLabel()); }
 
   // --- All at once.
-  // From a proven version to `target` (the newest), and the gate open. `reopen`: it was open, and
-  // opens again where it cannot be closed everywhere. Nothing: there is no version yet.
+  // From a proven version to `target` (the newest), the gate as it may be. `reopen`: it was open,
+  // and opens again where it cannot be closed everywhere. Nothing: there is no version yet.
   Result<std::optional<UpdateReport>> CatchUp(std::optional<std::uint64_t> target, bool reopen);
   // The checkpoint's bytes again; with `so_far` a failure, at no rank.
   Status Load(const Status& so_far);
-  // Caches that may be older than the weights go, the engine learns the version and goes on.
-  Status Tell();
+  // An engine that is there is paused.
+  Status Pause();
+  // Caches that may be older than the weights go, the engine learns the version, the gate is open
+  // and the engine goes on.
+  Status LetGo();
+
+  // Corruption once the bytes were found to be no longer what is held, until they are loaded anew;
+  // VersionMismatch while they are no version of the lineage that has appeared since the start.
+  Status CheckHealth() const;
+  // Somebody else's scan found it.
+  void MarkWrong() { is_wrong_ = true; }
+  // How that is said.
+  Status Wrong() const;
 
   LiveWeights& weights() const { return *weights_; }
   EngineSteps& steps() { return steps_; }
@@ -68,13 +80,13 @@ class LiveEngine {
 
  private:
   Status OpenStore();
-  Status PauseAtStart();
   Status CheckPlan(const PrepareRequest& request) const;
   Status CheckManifest(std::uint64_t version, const std::string& expected) const;
   Result<std::unique_ptr<PreparedUpdate>> MakeOwnUpdate(const PrepareRequest& request,
                                                         const std::stop_token& stop);
   Status CloseGates(std::uint64_t target, bool reopen);
   std::string VersionLabel() const;
+  Status FindFault(const Status& failure, const std::stop_token& stop);
 
   const ReceiverOptions options_;
   LiveEnvironment& environment_;
@@ -86,6 +98,9 @@ class LiveEngine {
   EngineSteps steps_;
   std::unique_ptr<LiveWeights> weights_;
   std::atomic<bool> knows_plan_{false};  // The weights have the lineage's plan.
+  std::atomic<bool> is_known_{false};    // The weights have been a version of the lineage.
+  std::atomic<bool> is_strange_{false};  // There is a lineage, and they are none of its versions.
+  std::atomic<bool> is_wrong_{false};    // A scan found other bytes than the version's.
 };
 
 }  // namespace segue

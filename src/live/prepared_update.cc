@@ -53,7 +53,6 @@ Result<std::unique_ptr<PreparedUpdate>> PreparedUpdate::Make(const Resources& re
   update->report_.target_version = update->plan_.target_version;
   update->report_.steps = update->plan_.chain.size();
   if (!update->plan_.chain.empty()) SEGUE_RETURN_IF_ERROR(update->Fetch(resources, stop));
-  SEGUE_RETURN_IF_ERROR(update->Preflight(resources));
   if (stop.stop_requested()) return Unavailable("the prepare was aborted");
   return update;
 }

@@ -44,8 +44,12 @@ class PreparedUpdate {
     unsigned background_threads;
   };
 
+  // Fetched and staged.
   static Result<std::unique_ptr<PreparedUpdate>> Make(const Resources& resources, UpdatePlan plan,
                                                       const std::stop_token& stop);
+  // Then: the live bytes are the base, at every changed element. VersionMismatch or Corruption
+  // where bytes and delta do not belong together, whichever of them is wrong.
+  Status Preflight(const Resources& resources);
 
   // What this rank's preflight adds to the proof, and whether all ranks together have it.
   const RankSums& sums() const { return applier_->sums(); }
@@ -62,7 +66,6 @@ class PreparedUpdate {
   PreparedUpdate(const Resources& resources, UpdatePlan plan)
       : weights_(resources.weights), plan_(std::move(plan)) {}
   Status Fetch(const Resources& resources, const std::stop_token& stop);
-  Status Preflight(const Resources& resources);
 
   LiveWeights& weights_;
   UpdatePlan plan_;

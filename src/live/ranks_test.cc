@@ -218,22 +218,54 @@ TEST_F(RanksTest, APartThatNobodyHoldsIsMissed) {
   }
 }
 
-// Base bytes that went wrong at one rank stop all of them before anything is written.
+// Base bytes that went wrong at one rank stop all of them before anything is written, and that rank
+// until a new receiver has proven them.
 TEST_F(RanksTest, WrongBytesAtOneRankStopAll) {
   ExpectOk(OpenAll());
-  Advance(2);
+  std::uint64_t version = 1;
   for (const std::size_t buffer : {0, 1, 3}) {
+    Advance(++version);
     for (std::byte& byte : *ranks_[1].buffers[buffer]) byte ^= std::byte{0x40};
     const auto before = ranks_[0].bytes();
-    for (const Status& status : UpdateAll(2)) {
-      EXPECT_THAT(status.code(), AnyOf(StatusCode::kVersionMismatch, StatusCode::kUnavailable));
-      EXPECT_FALSE(status.ok());
+    const int closings = ranks_[0].closings;
+    for (const Status& status : UpdateAll(version)) {
+      EXPECT_THAT(status.code(), AnyOf(StatusCode::kCorruption, StatusCode::kUnavailable));
     }
     EXPECT_EQ(ranks_[0].bytes(), before);
-    EXPECT_EQ(ranks_[0].closings, 0);
+    EXPECT_EQ(ranks_[0].closings, closings);
+    EXPECT_FALSE(ranks_[1].receiver->status().ready);
     for (std::byte& byte : *ranks_[1].buffers[buffer]) byte ^= std::byte{0x40};
+    ExpectOk(OpenAll());
+    ExpectAllServe(version);
   }
-  ExpectOk(UpdateAll(2));
+}
+
+// A rank that cannot rebuild leaves the gates of poisoned weights closed everywhere.
+TEST_F(RanksTest, AFailedRebuildOpensNoGateOfPoisonedWeights) {
+  ExpectOk(OpenAll());
+  Advance(2);
+  ExpectOk(AtAll([](Rank& rank, unsigned) {
+    PrepareRequest request;
+    request.session = "s";
+    SEGUE_RETURN_IF_ERROR(rank.receiver->Prepare(request));
+    return rank.receiver->WaitPrepared();
+  }));
+  // Between preflight and apply, by another hand.
+  for (Rank& rank : ranks_) {
+    for (std::byte& byte : *rank.buffers[0]) byte ^= std::byte{0x40};
+  }
+  for (const Status& status :
+       AtAll([](Rank&rank, unsigned) { return rank.receiver->Apply("s"); })) {
+    EXPECT_EQ(status.code(), StatusCode::kTainted) << status.ToString();
+  }
+  ranks_[1].gate_refuses = true;
+  for (const Status& status :
+       AtAll([](Rank&rank, unsigned) { return rank.receiver->Rebuild({}); })) {
+    EXPECT_FALSE(status.ok());
+  }
+  EXPECT_TRUE(ranks_[0].closed) << "an engine may read poisoned weights";
+  ranks_[1].gate_refuses = false;
+  ExpectOk(AtAll([](Rank& rank, unsigned) { return rank.receiver->Rebuild({}); }));
   ExpectAllServe(2);
 }
 

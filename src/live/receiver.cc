@@ -73,6 +73,8 @@ class Receiver::Impl : public Followed {
     state_ = ReceiverState::kPreparing;
     session_ = request.session;
     manifest_sha256_ = request.manifest_sha256;
+    base_version_ = weights().version().version;
+    target_version_ = request.target_version.value_or(0);
     message_.clear();
     prepared_.reset();
     // The task before has ended or is about to: its state is no longer PREPARING.
@@ -135,6 +137,7 @@ class Receiver::Impl : public Followed {
     }
     last_ = report;
     prepared_.reset();
+    ready_ = true;
     Settle(ReceiverState::kResumed, {});
     return {};
   }
@@ -186,8 +189,8 @@ class Receiver::Impl : public Followed {
       session_ = "rebuild";
       rebuilding_ = true;
     }
-    Status so_far = engine_.CheckTarget(target_version);
-    if (so_far.ok()) so_far = engine_.steps().Pause({});
+    Status so_far = engine_.CheckRebuild(target_version);
+    if (so_far.ok()) so_far = engine_.Pause();
     Status status = engine_.Load(so_far);
     if (!status.ok() && weights().phase() == Phase::kServing) {
       // Nothing was touched: the version held serves on.
@@ -201,13 +204,31 @@ class Receiver::Impl : public Followed {
     return EndRebuild(ReceiverState::kPoisoned, status);
   }
 
+  Status Release() {
+    std::string session;
+    ReceiverState state;
+    {
+      const std::lock_guard lock(mutex_);
+      session = session_;
+      state = state_;
+    }
+    follow_task_.reset();
+    if (state == ReceiverState::kPreparing || state == ReceiverState::kPrepared) {
+      return Abort(session);
+    }
+    if (state != ReceiverState::kApplied) return {};
+    SEGUE_RETURN_IF_ERROR(Apply(session, {}));  // What is owed to the engine, if anything.
+    return Resume(session, /*keep_pause=*/false);
+  }
+
   Status Follow(std::chrono::milliseconds interval) {
     if (engine_.has_ranks()) {
       return InvalidArgument("one of several ranks cannot follow by itself");
     }
+    follow_task_.reset();
     follow_task_ =
         environment_.Start(TaskPriority::kNormal, [this, interval](const std::stop_token& stop) {
-          Follower(*this).Run(environment_, interval, stop);
+          follower_.Run(environment_, interval, stop);
         });
     return {};
   }
@@ -234,7 +255,6 @@ class Receiver::Impl : public Followed {
     status.name = engine_.options().name;
     status.lineage = held.lineage;
     status.version = held.version;
-    status.target_version = held.target_version;
     status.digest = held.digest.ToHex();
     status.plan_digest = weights().plan().digest().ToHex();
     status.model_bytes = weights().plan().model_size();
@@ -250,23 +270,44 @@ class Receiver::Impl : public Followed {
     status.session = session_;
     status.manifest_sha256 = manifest_sha256_;
     status.last = last_;
-    const bool wrong = scrubber_ && scrubber_->found_fault();
-    const Status current = weights().CheckCurrent();
-    status.ready = ready_ && !rebuilding_ && !wrong && current.ok();
-    if (!current.ok()) status.message = current.message();
-    if (wrong && status.message.empty()) {
-      status.message = "a scan found that the live weights are not version " +
-                       std::to_string(held.version) + ": rebuild them from the checkpoint";
-    }
+    status.failure = Outcome().code();
+    status.base_version = base_version_.value_or(held.version);
+    status.target_version = target_version_.value_or(held.version);
+    const Status why_not = CheckReady();
+    status.ready = why_not.ok();
+    if (!why_not.ok() && !why_not.message().empty()) status.message = why_not.message();
     return status;
   }
 
  private:
+  // Lock held. Not OK without a message: `message_` has the reason.
+  Status CheckReady() const {
+    SEGUE_RETURN_IF_ERROR(weights().CheckCurrent());
+    if (scrubber_ && scrubber_->found_fault()) return engine_.Wrong();
+    SEGUE_RETURN_IF_ERROR(engine_.CheckHealth());
+    if (!ready_) return Unavailable(message_);
+    if (rebuilding_) return Unavailable("the weights are being rebuilt");
+    const bool holds = state_ == ReceiverState::kApplying || state_ == ReceiverState::kApplied ||
+                       state_ == ReceiverState::kResuming;
+    if (!holds || !prepared_ || !prepared_->changes_bytes()) return {};
+    return Unavailable(message_.empty() ? "the gate is closed until the update is resumed"
+                                        : message_);
+  }
+
+  // What its scans find counts in every update.
+  void HearScrubber() {
+    if (scrubber_ && scrubber_->found_fault()) engine_.MarkWrong();
+  }
+
   LiveWeights& weights() const { return engine_.weights(); }
 
   Status Begin() {
     SEGUE_RETURN_IF_ERROR(CatchUp({}, /*reopen=*/true));
-    if (engine_.steps().paused()) SEGUE_RETURN_IF_ERROR(engine_.Tell());
+    SEGUE_RETURN_IF_ERROR(engine_.LetGo());
+    {
+      const std::lock_guard lock(mutex_);
+      ready_ = true;
+    }
     const std::uint64_t rate = engine_.options().scrub_rate;
     if (rate != 0) scrubber_ = std::make_unique<Scrubber>(weights(), rate, environment_);
     return {};
@@ -283,6 +324,7 @@ class Receiver::Impl : public Followed {
 
   // An update that is under way: another one must wait.
   bool IsBusy() const {
+    if (rebuilding_) return true;
     switch (state_) {
       case ReceiverState::kPreparing:
       case ReceiverState::kPrepared:
@@ -322,12 +364,15 @@ class Receiver::Impl : public Followed {
   }
 
   void RunPrepare(const PrepareRequest& request, const std::stop_token& stop) {
+    HearScrubber();
     Result<std::unique_ptr<PreparedUpdate>> made = engine_.MakeUpdate(request, stop);
     const std::lock_guard lock(mutex_);
     if (stop.stop_requested()) {
       Settle(ReceiverState::kAborted, "aborted by request");
     } else if (made.ok()) {
       prepared_ = std::move(made).value();
+      base_version_ = prepared_->report().base_version;
+      target_version_ = prepared_->report().target_version;
       Settle(ReceiverState::kPrepared, {});
     } else {
       failure_ = made.status();
@@ -337,7 +382,7 @@ class Receiver::Impl : public Followed {
 
   // State applying; the bytes are the target's.
   Status FinishApply(const ApplyChoices& choices) {
-    Status finished = engine_.Finish(choices.flush_cache && prepared_->changes_bytes());
+    Status finished = engine_.Finish(choices.flush_cache);
     prepared_->report().flushed_caches = engine_.steps().flushed();
     const std::lock_guard lock(mutex_);
     Settle(ReceiverState::kApplied, finished.message());
@@ -353,17 +398,21 @@ class Receiver::Impl : public Followed {
     return status;
   }
 
-  // The weights are right; whether the engine knows it.
+  // The weights are right; whether the engine knows it. If not, it stays paused, until an update
+  // (of nothing, say) does the rest.
   Status FinishRebuild() {
-    const Status told = engine_.Tell();
+    const Status told = engine_.LetGo();
     const std::lock_guard lock(mutex_);
     rebuilding_ = false;
-    if (!told.ok()) message_ = "rebuilt, but the engine does not go on: " + told.message();
+    ready_ = told.ok();
+    Settle(ReceiverState::kIdle,
+           told.ok() ? "" : "rebuilt, but the engine does not go on: " + told.message());
     return told;
   }
 
   // State applying. On failure to hold the engine: prepared, as before.
   Status ApplyPrepared(const ApplyChoices& choices) {
+    HearScrubber();
     if (prepared_->changes_bytes()) {
       UpdateReport& report = prepared_->report();
       report.pause_started_ns = NowInNanoseconds();
@@ -389,10 +438,11 @@ class Receiver::Impl : public Followed {
   // At the start and after a rebuild: the weights are a proven version's.
   Status CatchUp(std::optional<std::uint64_t> target, bool reopen) {
     SEGUE_ASSIGN_OR_RETURN(std::optional<UpdateReport> report, engine_.CatchUp(target, reopen));
+    if (!report) return {};
     const std::lock_guard lock(mutex_);
-    if (report) last_ = *std::move(report);
-    ready_ = true;
-    Settle(ReceiverState::kIdle, {});
+    last_ = *std::move(report);
+    base_version_ = last_.base_version;
+    target_version_ = last_.target_version;
     return {};
   }
 
@@ -409,6 +459,8 @@ class Receiver::Impl : public Followed {
   std::string message_;
   std::string session_;
   std::string manifest_sha256_;
+  std::optional<std::uint64_t> base_version_;  // Of the update that runs or ran last.
+  std::optional<std::uint64_t> target_version_;
   Status failure_;
   UpdateReport last_;
 
@@ -416,6 +468,7 @@ class Receiver::Impl : public Followed {
   std::unique_ptr<PreparedUpdate> prepared_;
 
   std::unique_ptr<BackgroundTask> prepare_task_;
+  Follower follower_{*this};
   std::unique_ptr<BackgroundTask> follow_task_;
 };
 
@@ -463,6 +516,7 @@ Result<UpdateReport> Receiver::Update(const PrepareRequest& request, const Apply
 Status Receiver::Rebuild(std::optional<std::uint64_t> target_version) {
   return impl_->Rebuild(target_version);
 }
+Status Receiver::Release() { return impl_->Release(); }
 Status Receiver::Follow(std::chrono::milliseconds interval) { return impl_->Follow(interval); }
 Result<std::vector<std::uint64_t>> Receiver::Versions() const { return impl_->Versions(); }
 ReceiverStatus Receiver::status() const { return impl_->GetStatus(); }

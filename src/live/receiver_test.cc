@@ -321,11 +321,16 @@ TEST_F(ReceiverTest, WrongLiveBytes) {
   ASSERT_EQ(file.bytes()[offset], held);
   file.mutable_bytes()[offset] ^= std::byte{0x40};
   const auto refused = receiver->Update(To(2));
-  EXPECT_EQ(refused.status().code(), StatusCode::kVersionMismatch) << refused.status().ToString();
+  EXPECT_EQ(refused.status().code(), StatusCode::kCorruption) << refused.status().ToString();
   EXPECT_NE(refused.status().message().find("a.weight"), std::string::npos);
   EXPECT_EQ(receiver->status().state, ReceiverState::kFailed);
+  EXPECT_EQ(receiver->status().failure, StatusCode::kCorruption);
+  EXPECT_FALSE(receiver->status().ready);
+  // What went wrong once is not believed again, whatever it holds.
   file.mutable_bytes()[offset] ^= std::byte{0x40};
-  ASSERT_TRUE(receiver->Update(To(2)).ok());
+  EXPECT_EQ(receiver->Update(To(2)).status().code(), StatusCode::kCorruption);
+  ASSERT_TRUE(receiver->Rebuild({}).ok());
+  EXPECT_TRUE(receiver->status().ready);
   ExpectLive(2);
 }
 
@@ -348,9 +353,12 @@ TEST_F(ReceiverTest, ScrubAndRebuild) {
   file.mutable_bytes()[OffsetOfTensor(file.bytes(), "b.weight")] ^= std::byte{1};
   ASSERT_TRUE(wait_for([](const ReceiverStatus& status) { return status.scrub_faults >= 1; }));
   EXPECT_FALSE(receiver->status().ready);
+  Advance(2);
+  EXPECT_EQ(receiver->Update(To(2)).status().code(), StatusCode::kCorruption);
+  EXPECT_EQ(receiver->status().version, 1u);
   ASSERT_TRUE(receiver->Rebuild({}).ok());
   EXPECT_TRUE(receiver->status().ready);
-  ExpectLive(1);
+  ExpectLive(2);
 }
 
 TEST_F(ReceiverTest, RebuildGoesWhereItIsTold) {

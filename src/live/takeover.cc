@@ -9,6 +9,7 @@
 #include "base/begun_apply.h"
 #include "base/scratch_directory.h"
 #include "checkpoint/checkpoint.h"
+#include "delta/encoder.h"
 #include "live/bound_weights.h"
 #include "live/prepared_update.h"
 #include "live/resolve_live.h"
@@ -78,7 +79,12 @@ Status FinishApply(Store& store, const ReceiverOptions& options, LiveWeights& we
   return {};
 }
 
-// All that can fail before the first byte is written.
+// Nobody may read weights that are no version's.
+Status ReopenIfServing(LiveWeights& weights) {
+  return weights.phase() == Phase::kServing ? weights.gate().Open() : Status();
+}
+
+// All that can fail before the first byte is written. Gate closed on success, else as it was.
 Result<Checkpoint> OpenForLoading(const ReceiverOptions& options, LiveWeights& weights) {
   SEGUE_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.checkpoint));
   SEGUE_ASSIGN_OR_RETURN(const Plan plan,
@@ -86,17 +92,37 @@ Result<Checkpoint> OpenForLoading(const ReceiverOptions& options, LiveWeights& w
   SEGUE_RETURN_IF_ERROR(ComparePlans(weights.plan(), plan, "the live weights", "the checkpoint"));
   SEGUE_RETURN_IF_ERROR(weights.CheckCurrent());
   SEGUE_RETURN_IF_ERROR(weights.gate().Close(options.gate_deadline));
-  return checkpoint;
+  const Status current = weights.CheckCurrent();
+  if (current.ok()) return checkpoint;
+  SEGUE_RETURN_IF_ERROR(ReopenIfServing(weights));
+  return current;
 }
 
 }  // namespace
+
+Status CheckWayFromCheckpoint(Store& store, const ReceiverOptions& options,
+                              const LiveWeights& weights, std::optional<std::uint64_t> target) {
+  SEGUE_ASSIGN_OR_RETURN(const auto lineage, Lineage::OpenIfThere(store, options.lineage));
+  if (!lineage && !target) return {};
+  if (!lineage) return NotFound("there is no lineage '" + options.lineage + "' yet");
+  const std::uint64_t version = target.value_or(lineage->newest());
+  SEGUE_RETURN_IF_ERROR(lineage->Require(version).status());
+  SEGUE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.checkpoint));
+  SEGUE_ASSIGN_OR_RETURN(const Plan plan,
+                         Plan::FromCheckpoint(checkpoint, weights.plan().chunk_size()));
+  SEGUE_RETURN_IF_ERROR(ComparePlans(weights.plan(), plan, "the live weights", "the checkpoint"));
+  const Digest digest = DigestModel(plan, ViewOf(checkpoint), options.threads);
+  const auto way = lineage->FindWay(digest, version);
+  if (way.ok()) return {};
+  return way.status().WithContext("checkpoint '" + options.checkpoint + "'");
+}
 
 Status LoadCheckpoint(Store& store, const ReceiverOptions& options, LiveWeights& weights,
                       const Ranks& ranks, const Status& so_far) {
   Result<Checkpoint> checkpoint = so_far.ok() ? OpenForLoading(options, weights) : so_far;
   Status agreed = ranks.Agree(Meeting::kRebuild, 0, checkpoint.status());
   if (!agreed.ok()) {
-    if (checkpoint.ok()) SEGUE_RETURN_IF_ERROR(weights.gate().Open());
+    if (checkpoint.ok()) SEGUE_RETURN_IF_ERROR(ReopenIfServing(weights));
     return agreed;
   }
   weights.SetPhase(Phase::kLoading);

@@ -5,7 +5,9 @@
 // apply.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "live/live_environment.h"
@@ -24,6 +26,11 @@ Result<std::unique_ptr<LiveWeights>> HoldWeights(Store& store, const ReceiverOpt
 // Afterwards the weights are at a version (phase serving) and proven; the gate may be open or
 // closed. Tainted: they are poisoned, and `options.rebuild` was not set.
 Status TakeOver(Store& store, const ReceiverOptions& options, LiveWeights& weights);
+
+// Whether the checkpoint leads to `target` (by default the newest version): for whoever has weights
+// to lose. Reads all of it. Success where the store has no such lineage yet and no target is named.
+Status CheckWayFromCheckpoint(Store& store, const ReceiverOptions& options,
+                              const LiveWeights& weights, std::optional<std::uint64_t> target);
 
 // Reads the checkpoint into the weights, gate closed, and finds out which version that is. Where
 // the store has no such lineage yet, it is version 0 of one to come. Every rank calls it, with how

@@ -38,7 +38,9 @@ class EngineClient {
     milliseconds wait = kWaitFirst;
     for (unsigned left = options_.tries;; --left) {
       Status status = PostOnce(path, body);
-      if (status.code() != StatusCode::kUnavailable || left <= 1) return status;
+      const bool again =
+          status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kNotFound;
+      if (!again || left <= 1) return status;
       std::this_thread::sleep_for(wait);
       wait *= 2;
     }
@@ -48,6 +50,9 @@ class EngineClient {
   Status PostOnce(const std::string& path, const std::string& body) {
     const httplib::Result result = http_.Post(path, body, "application/json");
     const std::string what = "engine " + options_.url + ": POST " + path;
+    if (!result && result.error() == httplib::Error::Connection) {
+      return NotFound(what + ": nobody listens there");
+    }
     if (!result) return Unavailable(what + ": " + httplib::to_string(result.error()));
     const int code = result->status;
     if (code >= 200 && code < 300) return CheckSuccess(what, result->body);

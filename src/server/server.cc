@@ -47,6 +47,7 @@ class Server::Impl {
     listener_.Stop();
     if (receiver_thread_.joinable()) receiver_thread_.join();
     if (relay_) relay_->Stop();
+    if (receiver_) (void)receiver_->Release();
     receiver_.reset();
   }
 
