@@ -161,10 +161,23 @@ int Show(std::string_view verb, const Result<Report>& result, bool json) {
 }
 
 std::vector<Verb> AddVerbs(CLI::App& program) {
-  return {AddDiff(program),       AddPublish(program), AddApply(program),    AddVerify(program),
-          AddInspect(program),    AddResolve(program), AddGenerate(program), AddBench(program),
-          AddCheckpoint(program), AddRestore(program), AddServe(program),    AddEngine(program),
-          AddTop(program),        AddStore(program),   AddAnchors(program)};
+  return {AddDiff(program),
+          AddPublish(program),
+          AddApply(program),
+          AddVerify(program),
+          AddInspect(program),
+          AddResolve(program),
+          AddGenerate(program),
+          AddBench(program),
+          AddCheckpoint(program),
+          AddRestore(program),
+          AddServe(program),
+          AddEngine(program),
+          AddTop(program),
+          AddStore(program),
+          AddAnchors(program),
+          AddExportDiskDelta(program),
+          AddImportDiskDelta(program)};
 }
 
 int Run(const std::vector<std::string>& arguments) {

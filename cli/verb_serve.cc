@@ -163,6 +163,12 @@ Verb AddServe(CLI::App& program) {
                    "Directory for payload files; by default the system's temporary one")
       ->type_name("DIR");
   AddEngine(*verb, arguments->engine);
+  verb->add_option(
+          "--pull-root", arguments->options.pull_roots,
+          "Allow POST /pull_weights (disk deltas of Miles and slime) below this directory; "
+          "may be given several times")
+      ->allow_extra_args(false)
+      ->type_name("DIR");
   verb->add_flag("--rebuild", receiver.rebuild,
                  "Start from the checkpoint whatever the shared memory holds");
   verb->add_flag("--remove", arguments->remove, "Remove the shared memory at the end");

@@ -33,8 +33,10 @@ FOLDERS = {
     "delta": ["base", "codec", "device", "checkpoint"],
     "store": ["base"],
     "sync": ["base", "codec", "device", "checkpoint", "delta", "store"],
+    "interop": ["base", "codec", "device", "checkpoint", "delta", "store", "sync"],
     "live": ["base", "codec", "device", "checkpoint", "delta", "store", "sync"],
-    "server": ["base", "codec", "device", "checkpoint", "delta", "store", "sync", "live"],
+    "server": ["base", "codec", "device", "checkpoint", "delta", "store", "sync", "interop",
+               "live"],
     "workload": ["base", "checkpoint"],
 }
 # Folders that see the public headers alone, which keeps that interface honest.

@@ -120,6 +120,9 @@ class Publisher {
   std::optional<std::uint64_t> version() const;
   // Bytes of the baseline in memory.
   std::uint64_t baseline_bytes() const;
+  // The tensor's bytes in the baseline, good until it moves (Commit, MoveBaseline, Begin).
+  // NotFound; InvalidArgument for another owner's.
+  Result<std::span<const std::byte>> BaselineOf(std::string_view name) const;
 
  private:
   class Impl;

@@ -40,6 +40,9 @@ struct ServeOptions {
   EngineIdentity identity;
   std::string listen = "127.0.0.1:0";  // HOST:PORT; port 0: any free one.
   std::string token;                   // Bearer token; required for any host but the loopback.
+  // Directories below which /pull_weights may read and write (docs/protocol.md, section 14); none:
+  // it is refused.
+  std::vector<std::string> pull_roots;
   // Take newer versions as they appear, looking at this interval.
   std::optional<std::chrono::milliseconds> follow;
 };

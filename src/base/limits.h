@@ -67,6 +67,17 @@ inline constexpr int kEngineReadSecondsMax = 5;
 inline constexpr std::uint64_t kEngineAnswerSizeMax = 4ull << 20;
 inline constexpr std::uint64_t kFleetEnginesMax = 4096;
 
+// Disk deltas (docs/format.md, section 10). Versions have six digits there, shards five.
+inline constexpr std::uint64_t kDiskDeltaVersionMax = 999'999;
+inline constexpr std::uint64_t kDiskDeltaShardCountMax = 99'999;
+// Versions on one way, all opened before the first is read; and the diffs in them, 64 bytes each.
+inline constexpr std::uint64_t kDiskDeltaChainLengthMax = 10'000;
+inline constexpr std::uint64_t kDiskDeltaDiffCountMax = 1ull << 26;
+// What a frame may have over what Zstd needs at most: writers that flush now and then.
+inline constexpr std::uint64_t kDiskDeltaFrameSlack = 64u << 10;
+// How long a pull waits for another one of the same checkpoint.
+inline constexpr int kPullLockSecondsMax = 600;
+
 // HTTP: what a client may send, and how long it may take over it.
 inline constexpr std::uint64_t kHttpBodySizeMax = 1ull << 20;
 inline constexpr int kHttpReadSecondsMax = 10;

@@ -173,6 +173,11 @@ std::vector<IndexedTensor> Indexed(std::span<const CheckpointTensor> tensors) {
 Result<Checkpoint> Checkpoint::Open(const std::string& path, MappedFile::Mode mode) {
   SEGUE_ASSIGN_OR_RETURN(Checkpoint checkpoint, OpenUnresolved(path, mode));
   const std::string& directory = checkpoint.directory_;
+  if (FileExists(JoinPath(directory, kResetRecordName))) {
+    return Tainted("the files of " + Quoted(directory) +
+                   " were being replaced, or are: they may be of two versions; finish it with "
+                   "another pull of disk deltas (POST /pull_weights)");
+  }
   if (!FileExists(JoinPath(directory, kJournalRecordName))) return checkpoint;
   return Tainted("an apply of " + Quoted(directory) +
                  " was interrupted, or is under way: its weights may be half changed; finish it "

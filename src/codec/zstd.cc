@@ -12,15 +12,16 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "codec/block_codec.h"
+#include "codec/zstd_frame.h"
 
 namespace segue {
 namespace {
 
 constexpr std::uint64_t kWindowSizeMax = 1ull << limits::kZstdWindowLogMax;
 
-// Looks at the frame's header without decoding: the kind, window, dictionary and sizes must be
-// those that docs/format.md allows.
-Status CheckFrame(ByteSpan source, std::uint64_t size, ZstdChecksum checksum) {
+}  // namespace
+
+Status CheckZstdFrame(ByteSpan source, std::uint64_t size, ZstdChecksum checksum) {
   ZSTD_frameHeader header{};
   if (ZSTD_getFrameHeader(&header, source.data(), source.size()) != 0) {
     return Corruption("Zstd frame of " + std::to_string(source.size()) +
@@ -52,7 +53,11 @@ Status CheckFrame(ByteSpan source, std::uint64_t size, ZstdChecksum checksum) {
   return {};
 }
 
-}  // namespace
+std::optional<std::uint64_t> ZstdContentSize(ByteSpan source) {
+  const unsigned long long size = ZSTD_getFrameContentSize(source.data(), source.size());
+  if (size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR) return std::nullopt;
+  return size;
+}
 
 std::size_t ZstdBound(std::size_t size) { return ZSTD_compressBound(size); }
 
@@ -116,7 +121,7 @@ ZstdDecompressor& ZstdDecompressor::operator=(ZstdDecompressor&&) noexcept = def
 
 Status ZstdDecompressor::Decompress(ByteSpan source, MutableByteSpan target,
                                     ZstdChecksum checksum) {
-  SEGUE_RETURN_IF_ERROR(CheckFrame(source, target.size(), checksum));
+  SEGUE_RETURN_IF_ERROR(CheckZstdFrame(source, target.size(), checksum));
   const std::size_t written = ZSTD_decompressDCtx(state_->context, target.data(), target.size(),
                                                   source.data(), source.size());
   if (ZSTD_isError(written) != 0 && ZSTD_getErrorCode(written) == ZSTD_error_memory_allocation) {

@@ -40,6 +40,10 @@ constexpr EndpointField kSessionFields[] = {kSession};
 constexpr EndpointField kInfoFields[] = {
     {"engine_id", FieldType::kString, "Refused if the engine is another"}};
 constexpr EndpointField kRebuildFields[] = {kTarget};
+constexpr EndpointField kPullFields[] = {
+    {"local_checkpoint_dir", FieldType::kString, "Checkpoint that is brought forward; required"},
+    {"source_dir", FieldType::kString, "Holds weight_vNNNNNN directories; required"},
+    {"target_version", FieldType::kInteger, "Number of the last of them; required"}};
 
 constexpr Endpoint kEndpoints[] = {
     {"POST", "/update_weights_from_gpu_delta", "Prepare, apply and resume; answers at the end",
@@ -63,6 +67,8 @@ constexpr Endpoint kEndpoints[] = {
      kInfoFields},
     {"POST", "/rebuild", "Read the checkpoint again and go to a version; answers at the end",
      AnswerKind::kReceipts, kRebuildFields},
+    {"POST", kPullPath, "Bring a checkpoint's files forward by disk deltas; answers at the end",
+     AnswerKind::kOutcome, kPullFields},
     {"GET",
      "/healthz",
      "Whether the weights are proven and the gate is open",

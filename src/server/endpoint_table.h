@@ -21,7 +21,7 @@ struct EndpointField {
 };
 
 // What answers consist of, for the document.
-enum class AnswerKind { kReceipts, kHealth, kVersions, kText, kDocument };
+enum class AnswerKind { kReceipts, kOutcome, kHealth, kVersions, kText, kDocument };
 
 struct Endpoint {
   std::string_view method;
@@ -30,6 +30,9 @@ struct Endpoint {
   AnswerKind answer;
   std::span<const EndpointField> fields;
 };
+
+// Answered whether there are weights or not: it is about files.
+inline constexpr char kPullPath[] = "/pull_weights";
 
 std::span<const Endpoint> AllEndpoints();
 

@@ -12,6 +12,7 @@
 #include <optional>
 #include <sstream>
 
+#include "segue/disk_delta.h"
 #include "server/endpoint_table.h"
 #include "server/metrics.h"
 
@@ -64,6 +65,17 @@ std::uint64_t StartTicks() {
     if (i == 22) (void)std::from_chars(field.data(), field.data() + field.size(), ticks);
   }
   return ticks;
+}
+
+// "at version 7, before at 5".
+std::string Describe(const PullReport& report) {
+  std::string text = "at version " + std::to_string(report.version);
+  if (report.from == report.version) return text + " already";
+  text += report.from ? ", before at " + std::to_string(*report.from) : ", before at none";
+  if (report.reset) text += "; copied from a full checkpoint";
+  text += "; " + std::to_string(report.changed_tensors) + " tensors changed by deltas";
+  for (const std::string& warning : report.warnings) text += "; " + warning;
+  return text;
 }
 
 std::string Text(const Json& json) {
@@ -133,6 +145,11 @@ void Endpoints::SetFailure(const Status& failure) {
   failure_ = failure;
 }
 
+void Endpoints::AllowPulls(std::vector<std::string> roots, std::string base) {
+  pull_roots_ = std::move(roots);
+  pull_base_ = std::move(base);
+}
+
 HttpAnswer Endpoints::Handle(const std::string& method, const std::string& path,
                              const std::string& body) {
   const Endpoint* const endpoint = FindEndpoint(method, path);
@@ -143,6 +160,7 @@ HttpAnswer Endpoints::Handle(const std::string& method, const std::string& path,
   if (endpoint->answer == AnswerKind::kDocument) {
     return {200, "application/json", OpenApiDocument()};
   }
+  if (path == kPullPath) return Pull(*endpoint, body);
   Receiver* const receiver = receiver_;
   if (receiver == nullptr) {
     const std::lock_guard lock(mutex_);
@@ -158,6 +176,35 @@ HttpAnswer Endpoints::Handle(const std::string& method, const std::string& path,
 
 HttpAnswer Endpoints::Answer(int code, const Status& status, const Receiver* receiver) const {
   return {code, "application/json", Receipts(status, receiver)};
+}
+
+HttpAnswer Endpoints::Pull(const Endpoint& endpoint, const std::string& body) const {
+  const auto answer = [](int code, const Status& status, const std::string& message) {
+    return HttpAnswer{code, "application/json",
+                      Text({{"success", status.ok()},
+                            {"code", StatusCodeName(status.code())},
+                            {"message", status.ok() ? message : status.message()}})};
+  };
+  const Result<Request> request = Request::Parse(endpoint, body);
+  if (!request.ok()) return answer(400, request.status(), "");
+  PullOptions pull;
+  pull.local_checkpoint = request->String("local_checkpoint_dir");
+  pull.source = request->String("source_dir");
+  pull.base = pull_base_;
+  pull.roots = pull_roots_;
+  const auto target = request->Get<std::uint64_t>("target_version");
+  pull.target_version = target.value_or(0);
+  const bool whole = !pull.local_checkpoint.empty() && !pull.source.empty() && target;
+  Status refused;
+  if (!whole) {
+    refused = InvalidArgument("local_checkpoint_dir, source_dir and target_version are required");
+  } else if (pull_roots_.empty()) {
+    refused = InvalidArgument("pulls are not allowed: the server was started without --pull-root");
+  }
+  if (!refused.ok()) return answer(409, refused, "");
+  const Result<PullReport> report = PullWeights(pull);
+  if (!report.ok()) return answer(409, report.status(), "");
+  return answer(200, Status(), Describe(report.value()));
 }
 
 HttpAnswer Endpoints::Get(const std::string& path, Receiver& receiver) {

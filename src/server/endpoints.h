@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "segue/receiver.h"
 #include "segue/server.h"
+#include "server/endpoint_table.h"
 
 namespace segue {
 
@@ -28,6 +30,9 @@ class Endpoints {
   void SetReceiver(Receiver& receiver) { receiver_ = &receiver; }
   // Why there are none.
   void SetFailure(const Status& failure);
+  // Pulls of disk deltas are allowed below `roots`; `base`: the engine's checkpoint. Before the
+  // first request.
+  void AllowPulls(std::vector<std::string> roots, std::string base);
 
   // `method`: "GET" or "POST".
   HttpAnswer Handle(const std::string& method, const std::string& path, const std::string& body);
@@ -42,6 +47,7 @@ class Endpoints {
   };
 
   HttpAnswer Get(const std::string& path, Receiver& receiver);
+  HttpAnswer Pull(const Endpoint& endpoint, const std::string& body) const;
   Status Post(const std::string& path, const Request& request, Receiver& receiver);
   std::string Receipts(const Status& status, const Receiver* receiver) const;
   HttpAnswer Answer(int code, const Status& status, const Receiver* receiver) const;
@@ -50,6 +56,8 @@ class Endpoints {
   const EngineIdentity identity_;
   const Process process_;
   std::atomic<Receiver*> receiver_{nullptr};
+  std::vector<std::string> pull_roots_;
+  std::string pull_base_;
   std::mutex mutex_;
   Status failure_;
 };

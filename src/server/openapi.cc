@@ -70,6 +70,8 @@ Json AnswerSchema(AnswerKind kind) {
                      {"message", text},
                      {"participants",
                       {{"type", "array"}, {"items", {{"$ref", "#/components/schemas/Receipt"}}}}}});
+    case AnswerKind::kOutcome:
+      return Object({{"success", {{"type", "boolean"}}}, {"code", text}, {"message", text}});
     case AnswerKind::kHealth:
       return Object({{"ready", {{"type", "boolean"}}},
                      {"lineage", text},
@@ -91,7 +93,7 @@ Json Responses(const Endpoint& endpoint) {
   const char* const type = endpoint.answer == AnswerKind::kText ? "text/plain" : "application/json";
   const Json content = {{type, {{"schema", AnswerSchema(endpoint.answer)}}}};
   Json responses = {{"200", {{"description", "Done, or accepted"}, {"content", content}}}};
-  if (endpoint.answer == AnswerKind::kReceipts) {
+  if (endpoint.answer == AnswerKind::kReceipts || endpoint.answer == AnswerKind::kOutcome) {
     responses["400"] = {{"description", "Not a request"}, {"content", content}};
     responses["409"] = {{"description", "Refused"}, {"content", content}};
   }

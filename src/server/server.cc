@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "interop/path_roots.h"
 #include "server/endpoint_table.h"
 #include "server/endpoints.h"
 #include "server/http_listener.h"
@@ -31,6 +32,8 @@ class Server::Impl {
       return InvalidArgument("listening on '" + address.host +
                              "', which others can reach, needs a token");
     }
+    SEGUE_RETURN_IF_ERROR(PathRoots::Make(options_.pull_roots).status());
+    endpoints_.AllowPulls(options_.pull_roots, options_.receiver.checkpoint);
     Configure();
     SEGUE_RETURN_IF_ERROR(listener_.Start(address));
     receiver_thread_ = std::jthread([this] { TakeOver(); });

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Apply on checkpoint directories: docs/protocol.md, sections 3 and 4. Everything that can fail
-// comes before the journal begins; after it there is only forward.
+// Apply on checkpoint directories: docs/protocol.md, section 3.
 #include "segue/apply.h"
 
 #include <algorithm>
@@ -9,7 +8,6 @@
 #include <utility>
 
 #include "base/file.h"
-#include "base/out_of_memory.h"
 #include "delta/applier.h"
 #include "delta/encoder.h"
 #include "store/signed_store.h"
@@ -17,7 +15,7 @@
 #include "sync/build_output.h"
 #include "sync/checkpoint_state.h"
 #include "sync/fetch.h"
-#include "sync/journal.h"
+#include "sync/in_place.h"
 #include "sync/lineage.h"
 #include "sync/live_files.h"
 #include "sync/resolve.h"
@@ -158,62 +156,26 @@ class Application {
   Status ApplyInPlace() {
     SEGUE_RETURN_IF_ERROR(CheckLayout());
     if (chain_.empty()) return WriteState(options_.checkpoint, TargetState());
-    Journal journal(options_.checkpoint);
-    SEGUE_RETURN_IF_ERROR(journal.Prepare());
-    const Status prepared = PrepareInPlace(journal);
-    if (!prepared.ok()) {
-      // Nothing has been written to the weights, so the record may go if it is there already.
-      const Status removed = journal.Remove();
-      SEGUE_ASSIGN_OR_RETURN(const auto begun, journal.Read());
-      return begun ? HadBegun(removed) : prepared;
-    }
-    Status finished = CatchOutOfMemory([&] { return FinishInPlace(journal); });
-    if (finished.ok() || finished.code() == StatusCode::kTainted) return finished;
-    return HadBegun(finished);
-  }
-
-  // Whatever fails after the journal has begun leaves weights that have to be resolved.
-  Status HadBegun(const Status& reason) const {
-    return Tainted("the apply of '" + options_.checkpoint +
-                   "' had begun and could not be finished (" + reason.message() +
-                   "); finish it with 'segue resolve --checkpoint " + options_.checkpoint + "'");
-  }
-
-  Status FinishInPlace(Journal& journal) {
-    Stopwatch watch;
-    Tell("apply");
-    SEGUE_RETURN_IF_ERROR(applier_->Apply());
-    report_.apply_s = watch.Lap();
-    Tell("sync");
-    SEGUE_RETURN_IF_ERROR(SyncLiveFiles(live_));
-    SEGUE_RETURN_IF_ERROR(WriteState(options_.checkpoint, TargetState()));
-    SEGUE_RETURN_IF_ERROR(journal.Remove());
-    report_.sync_s = watch.Lap();
-    return {};
-  }
-
-  // All that can fail: fetch, stage, preflight, journal.
-  Status PrepareInPlace(Journal& journal) {
-    SEGUE_RETURN_IF_ERROR(Fetch(journal.folder()));
-    base_ = Checkpoint();
-    std::vector<std::string> copied;
-    SEGUE_ASSIGN_OR_RETURN(live_, OpenLiveFiles(options_.checkpoint, copied));
-    for (const std::string& name : copied) {
-      report_.warnings.push_back("'" + name +
-                                 "' was shared with another name; it is a private copy now");
-    }
-    SEGUE_RETURN_IF_ERROR(Preflight());
-    SEGUE_RETURN_IF_ERROR(ReserveBlocks(live_, applier_->work()));
-    Stopwatch watch;
-    Tell("journal");
-    JournalRecord record;
-    record.base = StateOf(report_.base_version, base_digest_);
-    record.target = TargetState();
-    record.payload = fetched_.path.substr(journal.folder().size() + 1);
-    record.payload_size = fetched_.size;
-    record.payload_sha256 = fetched_.sha256;
-    SEGUE_RETURN_IF_ERROR(journal.Begin(plan_, applier_->work(), std::move(record)));
-    report_.journal_s = watch.Lap();
+    InPlaceSteps steps;
+    steps.tell = [this](std::string_view stage) { Tell(stage); };
+    steps.make = [this](const std::string& folder) -> Result<InPlaceDelta> {
+      SEGUE_RETURN_IF_ERROR(Fetch(folder));
+      base_ = Checkpoint();
+      return InPlaceDelta{std::move(fetched_.staged),
+                          fetched_.path,
+                          fetched_.size,
+                          fetched_.sha256,
+                          StateOf(report_.base_version, base_digest_),
+                          TargetState()};
+    };
+    SEGUE_ASSIGN_OR_RETURN(
+        const InPlaceReport report,
+        segue::ApplyInPlace(options_.checkpoint, plan_, options_.threads, steps));
+    report_.warnings.insert(report_.warnings.end(), report.warnings.begin(), report.warnings.end());
+    report_.preflight_s = report.preflight_s;
+    report_.journal_s = report.journal_s;
+    report_.apply_s = report.apply_s;
+    report_.sync_s = report.sync_s;
     return {};
   }
 

@@ -171,6 +171,16 @@ class Publisher::Impl {
   std::optional<std::uint64_t> version() const { return version_; }
   std::uint64_t baseline_bytes() const { return baseline_->size(); }
 
+  Result<std::span<const std::byte>> BaselineOf(std::string_view name) const {
+    SEGUE_RETURN_IF_ERROR(broken_);
+    SEGUE_ASSIGN_OR_RETURN(const std::size_t tensor, FindTensor(plan_, name));
+    const std::uint64_t size = plan_.tensors()[tensor].size;
+    if (size != 0 && !owned_.Contains(tensor)) {
+      return InvalidArgument("tensor " + Quoted(name) + " belongs to another owner");
+    }
+    return std::span(baseline_->Tensor(tensor), size);
+  }
+
  private:
   // A version that is handed to the store, until the baseline has moved to it.
   struct Pending {
@@ -424,5 +434,8 @@ Status Publisher::WaitForAcknowledgement(const Cohort& cohort) const {
 Status Publisher::MoveBaseline() { return impl_->MoveBaseline(); }
 std::optional<std::uint64_t> Publisher::version() const { return impl_->version(); }
 std::uint64_t Publisher::baseline_bytes() const { return impl_->baseline_bytes(); }
+Result<std::span<const std::byte>> Publisher::BaselineOf(std::string_view name) const {
+  return impl_->BaselineOf(name);
+}
 
 }  // namespace segue
