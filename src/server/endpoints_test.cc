@@ -33,6 +33,27 @@ TEST(EndpointsTest, WithoutWeights) {
   EXPECT_EQ(json["success"], false);
 }
 
+// Files are pulled whether there are weights or not, but only where the server was told that it
+// may.
+TEST(EndpointsTest, PullsNeedRoots) {
+  Endpoints endpoints({.engine_id = "e"});
+  const std::string body =
+      R"({"local_checkpoint_dir": "/nowhere/x", "source_dir": "/nowhere/y", "target_version": 1})";
+  const auto refused = [&](const std::string& request, int status, const std::string& reason) {
+    const HttpAnswer answer = endpoints.Handle("POST", "/pull_weights", request);
+    const Json json = Json::parse(answer.body);
+    EXPECT_EQ(answer.status, status);
+    EXPECT_EQ(json["success"], false);
+    EXPECT_EQ(json["code"], "invalid_argument");
+    EXPECT_NE(json["message"].get<std::string>().find(reason), std::string::npos) << answer.body;
+  };
+  refused(body, 409, "without --pull-root");
+  refused("{}", 409, "are required");
+  refused("[]", 400, "not a JSON object");
+  endpoints.AllowPulls({"/usr"}, "");
+  refused(body, 409, "leads out of every --pull-root");
+}
+
 TEST(EndpointsTest, TableHasEveryEndpointOnce) {
   std::set<std::string_view> paths;
   for (const Endpoint& endpoint : AllEndpoints()) {

@@ -221,29 +221,39 @@ def test_parts_of_a_source(segue, chain, tmp_path):
 # --- Lies -----------------------------------------------------------------------------------------
 
 
-def lying_sources(folder, versions):
-    """{what: (code, directory)}: version 1 of each lies in one thing."""
-    old, new = versions[0], versions[1]
-    name = "layer.0.weight"
-    shard = "model-00000-of-00001.safetensors"
+NAME, SHARD = "layer.0.weight", "model-00000-of-00001.safetensors"
 
-    def make(what, frames=None, checksums=None, metadata=None, weight_map=None, encoding="xor",
-             dtype="U8", files=()):
-        directory = write_delta(folder / what, 1, old, new, encoding)
-        if frames is not None:
-            frames = {name: (dtype, [len(frame)], frame) for name, frame in frames.items()}
-            stated = {name: CHECKSUMS["xxh3-128"](new.get(name, b"")) for name in frames}
-            (directory / shard).write_bytes(
-                safetensors_bytes(frames, {**stated, **(checksums or {})}))
+
+class Liar:
+    """Sources whose version 1 lies in one thing."""
+
+    def __init__(self, folder, versions):
+        self.folder, self.old, self.new = folder, versions[0], versions[1]
+
+    def make(self, what, frames=None, checksums=None, metadata=None, weight_map=None,
+             encoding="xor", dtype="U8", files=()):
+        """`frames`: instead of the true ones; the rest is put over what is true."""
+        directory = write_delta(self.folder / what, 1, self.old, self.new, encoding)
         index = json.loads((directory / INDEX).read_text())
         if frames is not None:
-            index["weight_map"] = {name: shard for name in frames}
+            stated = {name: CHECKSUMS["xxh3-128"](self.new.get(name, b"")) for name in frames}
+            entries = {name: (dtype, [len(frame)], frame) for name, frame in frames.items()}
+            (directory / SHARD).write_bytes(
+                safetensors_bytes(entries, {**stated, **(checksums or {})}))
+            index["weight_map"] = {name: SHARD for name in frames}
         index["metadata"].update(metadata or {})
         index["weight_map"].update(weight_map or {})
         (directory / INDEX).write_text(json.dumps(index))
         for file, content in files:
             (directory / file).write_bytes(content)
-        return folder / what
+        return self.folder / what
+
+
+def lying_sources(folder, versions):
+    """{what: (code, directory)}."""
+    liar = Liar(folder, versions)
+    make, name, shard = liar.make, NAME, SHARD
+    old, new = liar.old, liar.new
 
     def overwrite(what, content, frame=None):
         return make(what, {name: frame or compress(content)}, encoding="overwrite")
