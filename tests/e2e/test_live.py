@@ -136,7 +136,7 @@ def test_openapi_is_true(segue, store):
     with serving(segue, NAME, *at(store)) as receiver:
         status, document = receiver.request("/openapi.json")
         assert status == 200 and document["openapi"].startswith("3.1")
-        assert len(document["paths"]) == 13
+        assert len(document["paths"]) == 14
         for path, methods in document["paths"].items():
             for method, operation in methods.items():
                 body = {} if method == "post" else None
