@@ -73,8 +73,8 @@ void PrintText(const ImportDeltaReport& report) {
 // Runs it with a progress bar and shows its report.
 template <typename Options, typename Run>
 Result<Report> RunAndShow(const char* verb, const std::shared_ptr<Options>& options, Run run) {
-  const auto report = WithProgress(verb, [&](Progress progress) {
-    options->progress = std::move(progress);
+  const auto report = WithProgress(verb, [&](const Progress& progress) {
+    options->progress = progress;
     return run(*options);
   });
   if (!report.ok()) return report.status();

@@ -38,7 +38,7 @@ constexpr std::uint32_t kRoot = 8;
 
 // Four words, one of each of four chunks: what every x86-64 and ARM64 has in a register.
 constexpr std::size_t kLanes = 4;
-typedef std::uint32_t Lanes __attribute__((vector_size(4 * kLanes)));
+using Lanes __attribute__((vector_size(4 * kLanes))) = std::uint32_t;
 
 template <typename Word>
 Word RotateRight(Word value, int count) {

@@ -162,7 +162,7 @@ Status CheckpointReset::Commit(std::uint64_t version) {
   JsonFields json(kFormat);
   json.Set("version", version);
   json.Set("files", JoinNames(files_));
-  const Status begun = WriteFileAtomic(record_, AsBytes(json.ToText()));
+  Status begun = WriteFileAtomic(record_, AsBytes(json.ToText()));
   if (!begun.ok()) {
     // Nothing has been replaced, so the record may go if it is there.
     const Status removed = RemoveFile(record_);

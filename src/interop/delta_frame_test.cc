@@ -40,7 +40,7 @@ ByteVector Written(DeltaEncoding encoding, ByteVector old_bytes, ByteSpan new_by
 }
 
 // The content of an `overwrite` diff, as it is given.
-ByteVector Overwrite(std::uint32_t count, std::vector<std::uint32_t> positions,
+ByteVector Overwrite(std::uint32_t count, const std::vector<std::uint32_t>& positions,
                      std::string_view values) {
   ByteVector content;
   AppendLittle(content, count);

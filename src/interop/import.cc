@@ -70,7 +70,7 @@ class Importer {
     const std::string path = DiskVersionPath(options_.source, version);
     SEGUE_ASSIGN_OR_RETURN(const bool is_delta, IsDeltaDirectory(path));
     SEGUE_RETURN_IF_ERROR(publisher_->Begin(version));
-    const Status put = is_delta ? PutDelta(version) : PutFull(path);
+    Status put = is_delta ? PutDelta(version) : PutFull(path);
     if (!put.ok()) {
       publisher_->Discard();
       return put;

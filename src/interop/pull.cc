@@ -226,7 +226,7 @@ class Pull {
 
   Status Reset() {
     CheckpointReset reset(local_);
-    const Status built = BuildReset(reset);
+    Status built = BuildReset(reset);
     if (built.ok()) return reset.Commit(target_);
     (void)reset.Discard();  // Nobody looks at it, and the next pull removes it.
     return built;
