@@ -173,7 +173,8 @@ std::vector<IndexedTensor> Indexed(std::span<const CheckpointTensor> tensors) {
 Result<Checkpoint> Checkpoint::Open(const std::string& path, MappedFile::Mode mode) {
   SEGUE_ASSIGN_OR_RETURN(Checkpoint checkpoint, OpenUnresolved(path, mode));
   const std::string& directory = checkpoint.directory_;
-  if (FileExists(JoinPath(directory, kResetRecordName))) {
+  if (FileExists(JoinPath(directory, kResetRecordName)) &&
+      !FileExists(JoinPath(directory, kDiskStateName))) {
     return Tainted("the files of " + Quoted(directory) +
                    " were being replaced, or are: they may be of two versions; finish it with "
                    "another pull of disk deltas (POST /pull_weights)");

@@ -22,8 +22,9 @@ namespace segue {
 // In a checkpoint directory while an apply in place is begun and not over (docs/protocol.md,
 // section 4).
 inline constexpr char kJournalRecordName[] = ".segue/apply/apply.json";
-// The same while all its files are being replaced (section 14).
+// The same while all its files are being replaced (section 14): the one is there, the other not.
 inline constexpr char kResetRecordName[] = ".weight_sync/reset.json";
+inline constexpr char kDiskStateName[] = ".weight_sync/state.json";
 
 // One shard as it is on the disk.
 struct Shard {

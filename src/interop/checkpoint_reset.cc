@@ -66,6 +66,12 @@ CheckpointReset::CheckpointReset(const std::string& checkpoint)
 
 Status CheckpointReset::Resume() {
   if (!FileExists(record_)) return Discard();
+  // With a state nothing is in between: not one file was moved yet, or all were, or somebody else
+  // has started anew. What was built is of no more use.
+  if (FileExists(JoinPath(checkpoint_, kDiskStateName))) {
+    SEGUE_RETURN_IF_ERROR(RemoveFile(record_));
+    return Discard();
+  }
   const auto resume = [&]() -> Status {
     SEGUE_ASSIGN_OR_RETURN(const JsonFields json, JsonFields::Read(record_, kFormat));
     std::uint64_t version = 0;

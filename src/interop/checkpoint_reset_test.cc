@@ -102,13 +102,38 @@ TEST_F(CheckpointResetTest, DirectoryInAFilesPlaceIsRefusedBeforehand) {
   EXPECT_EQ(Build(reset, 1).code(), StatusCode::kInvalidArgument);
 }
 
+// Somebody else has started anew from a full checkpoint: what is left of the reset goes.
+TEST_F(CheckpointResetTest, StateOfOthersEndsIt) {
+  CheckpointReset reset(local_);
+  ASSERT_TRUE(Build(reset, 1).ok());
+  const std::string path = JoinPath(local_, "model-00002-of-00002.safetensors");
+  ASSERT_TRUE(RemoveFile(path).ok());
+  std::filesystem::create_directory(path);
+  ASSERT_EQ(reset.Commit(2).code(), StatusCode::kTainted);  // One shard is the new one.
+  ASSERT_TRUE(RemoveTree(path).ok());
+  ASSERT_TRUE(RemoveFile(JoinPath(local_, "stray.safetensors")).ok());
+  std::filesystem::copy(
+      trainer_.Directory(0), local_,
+      std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
+  ASSERT_TRUE(WriteDiskState(local_, 0).ok());
+  EXPECT_TRUE(Checkpoint::Open(local_).ok());
+  ASSERT_TRUE(CheckpointReset(local_).Resume().ok());
+  EXPECT_TRUE(test::SameWeights(local_, trainer_.Directory(0)));
+  EXPECT_EQ(ReadDiskState(local_).value(), 0u);
+  EXPECT_EQ(ListDirectory(WeightSyncFolder(local_)).value(),
+            std::vector<std::string>{"state.json"});
+}
+
 TEST_F(CheckpointResetTest, NobodyReadsItInBetween) {
   test::WriteFile(JoinPath(local_, kResetRecordName), "x");
+  EXPECT_TRUE(Checkpoint::Open(local_).ok());
+  ASSERT_TRUE(RemoveDiskState(local_).ok());
   EXPECT_EQ(Checkpoint::Open(local_).status().code(), StatusCode::kTainted);
   EXPECT_EQ(CheckpointReset(local_).Resume().code(), StatusCode::kTainted);
 }
 
 TEST_F(CheckpointResetTest, RecordsThatLie) {
+  ASSERT_TRUE(RemoveDiskState(local_).ok());
   for (const char* const files : {"", "/", "../x", "a//b", ".weight_sync"}) {
     test::WriteFile(JoinPath(local_, kResetRecordName),
                     std::string(R"({"format": "segue-weight-reset", "format_version": 1,)") +

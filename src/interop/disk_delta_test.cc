@@ -125,6 +125,37 @@ TEST_F(DiskDeltaTest, PullOfAVersionThatChangesNothing) {
   ExpectLocal(2);
 }
 
+// Others may write diffs that change nothing.
+TEST_F(DiskDeltaTest, DiffsThatChangeNothing) {
+  const Plan plan = trainer_.MakePlan();
+  const Checkpoint base = Checkpoint::Open(trainer_.Directory(0)).value();
+  for (const DeltaEncoding encoding : {DeltaEncoding::kXor, DeltaEncoding::kOverwrite}) {
+    DeltaIndex index;
+    index.version = encoding == DeltaEncoding::kXor ? 1 : 2;
+    index.base_version = index.version - 1;
+    index.encoding = encoding;
+    DeltaWriter writer = DeltaWriter::Start(trainer_.source(), index, 1, plan).value();
+    DeltaFrameWriter frames;
+    for (std::size_t i = 0; i < plan.tensors().size(); ++i) {
+      const ByteSpan bytes = base.TensorBytes(i);
+      ByteVector old_bytes(bytes.begin(), bytes.end());
+      const ByteSpan frame = frames.Make(encoding, old_bytes, bytes).value();
+      ASSERT_TRUE(writer.Add(i, frame, HashTensor(ChecksumKind::kXxh3, bytes)).ok());
+    }
+    ASSERT_TRUE(writer.Finish().ok());
+  }
+  ASSERT_TRUE(PullWeights(PullTo(0)).ok());
+  for (const std::uint64_t version : {1, 2}) {
+    const auto pulled = PullWeights(PullTo(version));
+    ASSERT_TRUE(pulled.ok()) << pulled.status().ToString();
+    EXPECT_TRUE(test::SameWeights(folder_.File("local"), trainer_.Directory(0)));
+    EXPECT_EQ(ReadDiskState(folder_.File("local")).value(), version);
+  }
+  const auto imported = ImportDiskDelta(ImportOptions());
+  ASSERT_TRUE(imported.ok()) << imported.status().ToString();
+  EXPECT_EQ(imported->versions[1].changed_elements, 0u);
+}
+
 // The bytes of an open mapping of the old files: a reset leaves them alone, as renames do.
 TEST_F(DiskDeltaTest, ResetLeavesOldFilesToTheirReaders) {
   trainer_.Step();

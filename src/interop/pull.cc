@@ -121,10 +121,11 @@ class Pull {
   // Our own state says another version than the common one, after an apply that was interrupted and
   // resolved, or since somebody else went on. The digest of all files decides.
   Status Decide(const CheckpointState& own) {
-    SEGUE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(local_));
-    SEGUE_ASSIGN_OR_RETURN(const Plan plan, Plan::FromCheckpoint(checkpoint));
-    const bool proven = plan.digest() == own.plan &&
-                        DigestModel(plan, ViewOf(checkpoint), options_.threads) == own.digest;
+    const auto checkpoint = Checkpoint::Open(local_);
+    if (!checkpoint.ok()) return {};  // The files are no version.
+    SEGUE_ASSIGN_OR_RETURN(const Plan plan, Plan::FromCheckpoint(checkpoint.value()));
+    const bool proven = plan.digest() == own.plan && DigestModel(plan, ViewOf(checkpoint.value()),
+                                                                 options_.threads) == own.digest;
     if (!proven) return {};
     held_ = own.version;
     return WriteDiskState(local_, own.version);

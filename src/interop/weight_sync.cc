@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "checkpoint/checkpoint.h"
 #include "interop/delta_index.h"
 
 namespace segue {
@@ -23,7 +24,7 @@ constexpr std::chrono::milliseconds kLookInterval{20};
 constexpr std::uint64_t kStateSizeMax = 64u << 10;
 
 std::string StatePath(const std::string& checkpoint) {
-  return JoinPath(WeightSyncFolder(checkpoint), "state.json");
+  return JoinPath(checkpoint, kDiskStateName);
 }
 
 }  // namespace

@@ -145,9 +145,10 @@ void Endpoints::SetFailure(const Status& failure) {
   failure_ = failure;
 }
 
-void Endpoints::AllowPulls(std::vector<std::string> roots, std::string base) {
+void Endpoints::AllowPulls(std::vector<std::string> roots, std::string base, unsigned threads) {
   pull_roots_ = std::move(roots);
   pull_base_ = std::move(base);
+  pull_threads_ = threads;
 }
 
 HttpAnswer Endpoints::Handle(const std::string& method, const std::string& path,
@@ -192,6 +193,7 @@ HttpAnswer Endpoints::Pull(const Endpoint& endpoint, const std::string& body) co
   pull.source = request->String("source_dir");
   pull.base = pull_base_;
   pull.roots = pull_roots_;
+  pull.threads = pull_threads_;
   const auto target = request->Get<std::uint64_t>("target_version");
   pull.target_version = target.value_or(0);
   const bool whole = !pull.local_checkpoint.empty() && !pull.source.empty() && target;

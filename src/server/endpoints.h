@@ -30,9 +30,9 @@ class Endpoints {
   void SetReceiver(Receiver& receiver) { receiver_ = &receiver; }
   // Why there are none.
   void SetFailure(const Status& failure);
-  // Pulls of disk deltas are allowed below `roots`; `base`: the engine's checkpoint. Before the
-  // first request.
-  void AllowPulls(std::vector<std::string> roots, std::string base);
+  // Pulls of disk deltas are allowed below `roots`; `base`: the engine's checkpoint; `threads`: 0
+  // for every core. Before the first request.
+  void AllowPulls(std::vector<std::string> roots, std::string base, unsigned threads);
 
   // `method`: "GET" or "POST".
   HttpAnswer Handle(const std::string& method, const std::string& path, const std::string& body);
@@ -58,6 +58,7 @@ class Endpoints {
   std::atomic<Receiver*> receiver_{nullptr};
   std::vector<std::string> pull_roots_;
   std::string pull_base_;
+  unsigned pull_threads_ = 0;
   std::mutex mutex_;
   Status failure_;
 };

@@ -50,7 +50,7 @@ TEST(EndpointsTest, PullsNeedRoots) {
   refused(body, 409, "without --pull-root");
   refused("{}", 409, "are required");
   refused("[]", 400, "not a JSON object");
-  endpoints.AllowPulls({"/usr"}, "");
+  endpoints.AllowPulls({"/usr"}, "", 1);
   refused(body, 409, "leads out of every --pull-root");
 }
 

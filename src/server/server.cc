@@ -33,7 +33,8 @@ class Server::Impl {
                              "', which others can reach, needs a token");
     }
     SEGUE_RETURN_IF_ERROR(PathRoots::Make(options_.pull_roots).status());
-    endpoints_.AllowPulls(options_.pull_roots, options_.receiver.checkpoint);
+    endpoints_.AllowPulls(options_.pull_roots, options_.receiver.checkpoint,
+                          options_.receiver.threads);
     Configure();
     SEGUE_RETURN_IF_ERROR(listener_.Start(address));
     receiver_thread_ = std::jthread([this] { TakeOver(); });
