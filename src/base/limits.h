@@ -75,6 +75,8 @@ inline constexpr std::uint64_t kDiskDeltaChainLengthMax = 10'000;
 inline constexpr std::uint64_t kDiskDeltaDiffCountMax = 1ull << 26;
 // What a frame may have over what Zstd needs at most: writers that flush now and then.
 inline constexpr std::uint64_t kDiskDeltaFrameSlack = 64u << 10;
+// The state file of a receiver of disk deltas: one number.
+inline constexpr std::uint64_t kDiskStateSizeMax = 64u << 10;
 // How long a pull waits for another one of the same checkpoint.
 inline constexpr int kPullLockSecondsMax = 600;
 

@@ -19,6 +19,7 @@ namespace {
 
 // Between names in the record: no name can have it.
 constexpr char kSeparator = '/';
+constexpr std::uint64_t kCopyPieceSize = 8ull << 20;
 constexpr char kFormat[] = "segue-weight-reset";
 
 std::string JoinNames(const std::vector<std::string>& names) {
@@ -48,6 +49,20 @@ bool IsWeights(const std::string& name) {
 bool IsDirectory(const std::string& path) {
   std::error_code error;
   return std::filesystem::is_directory(std::filesystem::symlink_status(path, error));
+}
+
+// Read, not mapped: the source is somebody else's, and a file of it that goes away must be an error
+// here and not the end of a program that serves.
+Status AppendFrom(const std::string& path, std::uint64_t offset, std::uint64_t size,
+                  OutputFile& file) {
+  while (size > 0) {
+    const std::uint64_t piece = std::min(size, kCopyPieceSize);
+    SEGUE_ASSIGN_OR_RETURN(const ByteVector bytes, ReadFileRange(path, offset, piece));
+    SEGUE_RETURN_IF_ERROR(file.Append(bytes));
+    offset += piece;
+    size -= piece;
+  }
+  return {};
 }
 
 Status WriteWhole(const std::string& path, ByteSpan bytes) {
@@ -116,7 +131,7 @@ Status CheckpointReset::Build(const Checkpoint& seed, const DeltaChain& chain, u
 Status CheckpointReset::WriteShard(const Checkpoint& seed, const Shard& shard,
                                    const DeltaChain& chain, unsigned threads) {
   SEGUE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(JoinPath(next_, shard.name)));
-  SEGUE_RETURN_IF_ERROR(file.Append(shard.file.bytes().first(shard.data_offset)));
+  SEGUE_RETURN_IF_ERROR(AppendFrom(shard.path, 0, shard.data_offset, file));
   std::vector<std::uint32_t> tensors = shard.tensors;
   std::sort(tensors.begin(), tensors.end(), [&](std::uint32_t a, std::uint32_t b) {
     const CheckpointTensor& left = seed.tensors()[a];
@@ -124,18 +139,20 @@ Status CheckpointReset::WriteShard(const Checkpoint& seed, const Shard& shard,
     return std::pair(left.file_offset, left.size) < std::pair(right.file_offset, right.size);
   });
   std::vector<FoldScratch> scratch(std::min<std::size_t>(ThreadCount(threads), tensors.size()));
-  // Changed tensors; the others are appended from where they are.
+  // Changed tensors; the others are copied from file to file.
   const auto fold = [&](std::size_t i, unsigned thread) -> Result<ByteVector> {
-    ByteVector bytes;
-    if (!chain.Changes(tensors[i])) return bytes;
-    const ByteSpan old_bytes = seed.TensorBytes(tensors[i]);
-    bytes.assign(old_bytes.begin(), old_bytes.end());
+    if (!chain.Changes(tensors[i])) return ByteVector();
+    const CheckpointTensor& place = seed.tensors()[tensors[i]];
+    SEGUE_ASSIGN_OR_RETURN(ByteVector bytes,
+                           ReadFileRange(shard.path, place.file_offset, place.size));
     SEGUE_RETURN_IF_ERROR(chain.Fold(tensors[i], bytes, scratch[thread]));
     return bytes;
   };
   SEGUE_RETURN_IF_ERROR(ParallelOrdered<ByteVector>(
       tensors.size(), threads, fold, [&](std::size_t i, const ByteVector& bytes) {
-        return file.Append(bytes.empty() ? seed.TensorBytes(tensors[i]) : ByteSpan(bytes));
+        if (!bytes.empty()) return file.Append(bytes);
+        const CheckpointTensor& place = seed.tensors()[tensors[i]];
+        return AppendFrom(shard.path, place.file_offset, place.size, file);
       }));
   SEGUE_RETURN_IF_ERROR(file.Sync());
   return file.Close();
@@ -157,8 +174,11 @@ Status CheckpointReset::CopyOthers(const Checkpoint& seed, const PathCheck& copi
         continue;
       }
     }
-    SEGUE_ASSIGN_OR_RETURN(const MappedFile source, MappedFile::Open(path));
-    SEGUE_RETURN_IF_ERROR(WriteWhole(JoinPath(next_, name), source.bytes()));
+    SEGUE_ASSIGN_OR_RETURN(const std::uint64_t size, FileSize(path));
+    SEGUE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(JoinPath(next_, name)));
+    SEGUE_RETURN_IF_ERROR(AppendFrom(path, 0, size, file));
+    SEGUE_RETURN_IF_ERROR(file.Sync());
+    SEGUE_RETURN_IF_ERROR(file.Close());
     files_.push_back(name);
   }
   return {};

@@ -21,7 +21,6 @@ namespace segue {
 namespace {
 
 constexpr std::chrono::milliseconds kLookInterval{20};
-constexpr std::uint64_t kStateSizeMax = 64u << 10;
 
 std::string StatePath(const std::string& checkpoint) {
   return JoinPath(checkpoint, kDiskStateName);
@@ -37,7 +36,8 @@ Result<std::optional<std::uint64_t>> ReadDiskState(const std::string& checkpoint
   SEGUE_RETURN_IF_ERROR(CheckOwnDirectory(WeightSyncFolder(checkpoint)));
   const std::string path = StatePath(checkpoint);
   if (!FileExists(path)) return std::optional<std::uint64_t>();
-  SEGUE_ASSIGN_OR_RETURN(const ByteVector text, ReadFile(path, kStateSizeMax, Links::kRefuse));
+  SEGUE_ASSIGN_OR_RETURN(const ByteVector text,
+                         ReadFile(path, limits::kDiskStateSizeMax, Links::kRefuse));
   const auto json = nlohmann::json::parse(AsText(text), nullptr, false);
   if (json.is_object() && json.contains("version") && json["version"].is_string()) {
     if (const auto version = ParseDiskVersion(json["version"].get<std::string>())) return version;

@@ -231,7 +231,7 @@ class Liar:
         self.folder, self.old, self.new = folder, versions[0], versions[1]
 
     def make(self, what, frames=None, checksums=None, metadata=None, weight_map=None,
-             encoding="xor", dtype="U8", files=()):
+             encoding="xor", dtype="U8", files=(), unnamed=()):
         """`frames`: instead of the true ones; the rest is put over what is true."""
         directory = write_delta(self.folder / what, 1, self.old, self.new, encoding)
         index = json.loads((directory / INDEX).read_text())
@@ -243,6 +243,8 @@ class Liar:
             index["weight_map"] = {name: SHARD for name in frames}
         index["metadata"].update(metadata or {})
         index["weight_map"].update(weight_map or {})
+        for name in unnamed:
+            del index["weight_map"][name]
         (directory / INDEX).write_text(json.dumps(index))
         for file, content in files:
             (directory / file).write_bytes(content)
@@ -278,6 +280,8 @@ def lying_sources(folder, versions):
         "not-in-map": ("corruption", make("not-in-map", weight_map={"fixed": shard})),
         "outside": ("corruption", make("outside", weight_map={name: "../x.safetensors"})),
         "absolute": ("corruption", make("absolute", weight_map={name: "/x.safetensors"})),
+        "unnamed": ("corruption", make("unnamed", unnamed=["scale"])),
+        "empty-tensor": ("corruption", make("empty-tensor", {"empty": compress(b"x")})),
         "missing-shard": ("not_found", make("missing-shard",
                                             weight_map={name: "model-00009-of-00010.safetensors"})),
         "stray-shard": ("corruption", make("stray-shard", files=[("stray.safetensors", stray)])),
@@ -310,8 +314,9 @@ def unsized_frame(content):
     return zstandard.ZstdCompressor(level=1, write_content_size=False).compress(content)
 
 
-LIES = ("checksum", "no-checksum", "short", "bomb", "two-frames", "no-frame", "empty-frame",
-        "large-frame", "dtype", "unknown-tensor", "not-in-map", "outside", "absolute",
+LIES = ("unnamed", "empty-tensor", "checksum", "no-checksum", "short", "bomb", "two-frames",
+        "no-frame", "empty-frame", "large-frame", "dtype", "unknown-tensor", "not-in-map",
+        "outside", "absolute",
         "missing-shard", "stray-shard", "tensor-twice", "cut-shard", "number", "digits", "base",
         "compression", "encoding", "encoding-type", "kind", "count", "count-huge", "unsorted",
         "repeated", "range", "content", "overwrite-bomb", "no-content-size")
