@@ -53,12 +53,12 @@ class Receiver::Impl : public Followed {
 
   Status Start() {
     SEGUE_RETURN_IF_ERROR(engine_.Hold());
-    return engine_.LetGoUnless(Begin());
+    return Begin();
   }
 
   Status StartBound(BoundModel model) {
     SEGUE_RETURN_IF_ERROR(engine_.HoldBound(std::move(model)));
-    return engine_.LetGoUnless(Begin());
+    return Begin();
   }
 
   Status Prepare(const PrepareRequest& request) {
@@ -302,7 +302,7 @@ class Receiver::Impl : public Followed {
   LiveWeights& weights() const { return engine_.weights(); }
 
   Status Begin() {
-    SEGUE_RETURN_IF_ERROR(CatchUp({}, /*reopen=*/true));
+    SEGUE_RETURN_IF_ERROR(engine_.LetGoUnless(CatchUp({}, /*reopen=*/true)));
     SEGUE_RETURN_IF_ERROR(engine_.LetGo());
     {
       const std::lock_guard lock(mutex_);

@@ -150,7 +150,7 @@ TEST(EngineHttp, AnEngineThatIsGone) {
     const StubEngine engine;
     hooks = engine.Hooks("sglang");
   }
-  EXPECT_EQ(hooks.pause({}).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(hooks.pause({}).code(), StatusCode::kNotFound);
 }
 
 TEST(EngineHttp, OptionsThatMakeNoSense) {
