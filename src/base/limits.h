@@ -83,7 +83,9 @@ inline constexpr int kPullLockSecondsMax = 600;
 // HTTP: what a client may send, and how long it may take over it.
 inline constexpr std::uint64_t kHttpBodySizeMax = 1ull << 20;
 inline constexpr int kHttpReadSecondsMax = 10;
-inline constexpr unsigned kHttpConnectionsMax = 64;
+// More than any fleet's tools open at once, few enough for the usual 1024 open files.
+inline constexpr unsigned kHttpConnectionsMax = 256;
+inline constexpr int kHttpKeepAliveSecondsMax = 5;
 inline constexpr unsigned kHttpKeepAliveMax = 1000;
 
 // Stores over a network, as clients. A request that makes no progress ends: it may not connect for
@@ -99,7 +101,7 @@ inline constexpr int kStoreRetryWaitMsMax = 10'000;  // Also where a server asks
 inline constexpr int kStoreResumeCountMax = 64;
 // Bytes read and dropped to reach a range, where a server ignores ranges.
 inline constexpr std::uint64_t kStoreSkipSizeMax = 64ull << 20;
-inline constexpr std::uint64_t kHttpHeaderSizeMax = 64ull << 10;
+inline constexpr std::uint64_t kHttpHeaderSizeMax = 64ull << 10;  // Requests too.
 // Of the body of a refusal this much is read, for its message.
 inline constexpr std::uint64_t kHttpErrorSizeMax = 16ull << 10;
 // One listing: its text, and the names in it.

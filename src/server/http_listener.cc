@@ -3,24 +3,42 @@
 // HttpListener: cpp-httplib's server, bound, run and stopped in the one way that does not race.
 #include "server/http_listener.h"
 
+#include <arpa/inet.h>
 #include <openssl/crypto.h>
+#include <sys/socket.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cstdint>
 
 #include "base/limits.h"
 
 namespace segue {
+namespace {
+
+std::string Shown(const std::string& host, int port) {
+  const bool is_six = host.find(':') != std::string::npos;
+  return (is_six ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+}  // namespace
 
 Result<ListenAddress> ListenAddress::Parse(const std::string& text) {
   const std::size_t colon = text.rfind(':');
   ListenAddress address;
   if (colon != std::string::npos && colon > 0) {
     address.host = text.substr(0, colon);
+    if (address.host.starts_with('[') && address.host.ends_with(']')) {
+      address.host = address.host.substr(1, address.host.size() - 2);
+    }
     const char* const begin = text.data() + colon + 1;
     const char* const end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(begin, end, address.port);
-    if (error == std::errc() && stop == end && address.port >= 0 && address.port <= 65535) {
+    const bool has_host =
+        !address.host.empty() && address.host.find_first_of("[]") == std::string::npos;
+    if (has_host && error == std::errc() && stop == end && address.port >= 0 &&
+        address.port <= 65535) {
       return address;
     }
   }
@@ -28,7 +46,11 @@ Result<ListenAddress> ListenAddress::Parse(const std::string& text) {
 }
 
 bool ListenAddress::IsLoopback() const {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
+  in_addr four{};
+  if (::inet_pton(AF_INET, host.c_str(), &four) == 1) return (::ntohl(four.s_addr) >> 24) == 127;
+  in6_addr six{};
+  if (::inet_pton(AF_INET6, host.c_str(), &six) == 1) return IN6_IS_ADDR_LOOPBACK(&six);
+  return host == "localhost";
 }
 
 bool TokenMatches(const std::string& token, const std::string& header) {
@@ -37,14 +59,18 @@ bool TokenMatches(const std::string& token, const std::string& header) {
          CRYPTO_memcmp(header.data(), wanted.data(), wanted.size()) == 0;
 }
 
-void HttpListener::SetLimits(unsigned connections, int keep_alive_seconds) {
-  http_.set_read_timeout(limits::kHttpReadSecondsMax);
-  http_.set_write_timeout(limits::kHttpReadSecondsMax);
+void HttpListener::SetLimits(const ConnectionLimits& limits) {
+  http_.SetLimits(limits);
   http_.set_keep_alive_max_count(limits::kHttpKeepAliveMax);
-  http_.set_keep_alive_timeout(keep_alive_seconds);
+  const auto idle = std::chrono::duration_cast<std::chrono::seconds>(limits.idle);
+  http_.set_keep_alive_timeout(std::max<std::int64_t>(idle.count(), 1));
   // Head and body are two writes; without this the second waits for the first's receipt.
   http_.set_tcp_nodelay(true);
-  http_.new_task_queue = [connections] { return new httplib::ThreadPool(connections); };
+  // The library's own options let two servers share one port.
+  http_.set_socket_options([](int socket) {
+    const int yes = 1;
+    (void)::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  });
 }
 
 Status HttpListener::Start(const ListenAddress& address) {
@@ -55,9 +81,10 @@ Status HttpListener::Start(const ListenAddress& address) {
     address_.port = -1;
   }
   if (address_.port < 0) {
-    return Unavailable("cannot listen on '" + address.host + ":" + std::to_string(address.port) +
-                       "'");
+    return Unavailable("cannot listen on '" + Shown(address.host, address.port) +
+                       "': the port is taken, or no interface here has this address");
   }
+  http_.LetClientsQueue();
   thread_ = std::jthread([this] { http_.listen_after_bind(); });
   return {};
 }
@@ -67,11 +94,10 @@ void HttpListener::Stop() {
   // Before it runs it cannot be stopped.
   while (!http_.is_running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   http_.stop();
+  http_.EndAllWaits();
   thread_.join();
 }
 
-std::string HttpListener::url() const {
-  return "http://" + address_.host + ":" + std::to_string(address_.port);
-}
+std::string HttpListener::url() const { return "http://" + Shown(address_.host, address_.port); }
 
 }  // namespace segue

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "segue/status.h"
+#include "server/connections.h"
 
 namespace segue {
 
@@ -17,7 +18,7 @@ struct ListenAddress {
   std::string host;
   int port = 0;
 
-  // "HOST:PORT". InvalidArgument otherwise.
+  // "HOST:PORT" or "[HOST]:PORT". InvalidArgument otherwise.
   static Result<ListenAddress> Parse(const std::string& text);
   // Nobody on another machine can reach it.
   bool IsLoopback() const;
@@ -35,17 +36,16 @@ class HttpListener {
   HttpListener& operator=(const HttpListener&) = delete;
 
   httplib::Server& http() { return http_; }
-  // Time limits and the number of connections that are served at once.
-  void SetLimits(unsigned connections, int keep_alive_seconds);
+  void SetLimits(const ConnectionLimits& limits);
   // Unavailable when the address cannot be had.
   Status Start(const ListenAddress& address);
-  // Ends what is being answered.
+  // Once what is being answered is; waits for nobody who is silent.
   void Stop();
   // "http://HOST:PORT".
   std::string url() const;
 
  private:
-  httplib::Server http_;
+  ConnectionServer http_;
   ListenAddress address_;
   std::jthread thread_;
 };

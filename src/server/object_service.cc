@@ -11,6 +11,7 @@
 
 #include "base/hash.h"
 #include "base/limits.h"
+#include "server/connections.h"
 #include "server/http_listener.h"
 
 namespace segue {
@@ -117,6 +118,9 @@ void ObjectService::Attach(httplib::Server& http) {
         TakeRanges(request);
         // Its body has to be read first.
         if (request.method == "PUT" && request.path.size() < 1024) return Outcome::Unhandled;
+        if (request.has_header("Content-Length") || request.has_header("Transfer-Encoding")) {
+          ConnectionServer::EndAfterAnswer();
+        }
         if (Admit(request, response)) Answer(request, response);
         return Outcome::Handled;
       });
@@ -130,8 +134,11 @@ void ObjectService::Attach(httplib::Server& http) {
     }
     const auto size = ParseNumber(request.get_header_value("Content-Length"));
     const bool plain = !request.has_header("Content-Encoding");
-    if (plain && size && *size <= kDrainSizeMax)
+    if (plain && size && *size <= kDrainSizeMax) {
       content([](const char*, std::size_t) { return true; });
+    } else {
+      ConnectionServer::EndAfterAnswer();
+    }
   });
   http.set_error_handler([this](const httplib::Request&, httplib::Response& response) {
     ++refused_;

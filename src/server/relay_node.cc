@@ -119,9 +119,11 @@ Status RelayNode::Serve(const ListenAddress& address) {
   };
   service_ = std::make_unique<ObjectService>(store_->kept(), std::move(service));
   listener_ = std::make_unique<HttpListener>();
-  listener_->SetLimits(
-      options_.connections != 0 ? options_.connections : limits::kStoreConnectionsMax,
-      limits::kStoreKeepAliveSecondsMax);
+  listener_->SetLimits({.connections = options_.connections != 0 ? options_.connections
+                                                                 : limits::kStoreConnectionsMax,
+                        .idle = std::chrono::seconds(limits::kStoreKeepAliveSecondsMax),
+                        .request = std::chrono::seconds(limits::kHttpReadSecondsMax),
+                        .silence = std::chrono::seconds(limits::kHttpReadSecondsMax)});
   service_->Attach(listener_->http());
   return listener_->Start(address);
 }

@@ -4,6 +4,7 @@
 // is looked at.
 #include "segue/server.h"
 
+#include <charconv>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -66,11 +67,16 @@ class Server::Impl {
   }
 
   void Configure() {
-    listener_.SetLimits(limits::kHttpConnectionsMax, CPPHTTPLIB_KEEPALIVE_TIMEOUT_SECOND);
+    listener_.SetLimits({.connections = limits::kHttpConnectionsMax,
+                         .idle = std::chrono::seconds(limits::kHttpKeepAliveSecondsMax),
+                         .request = std::chrono::seconds(limits::kHttpReadSecondsMax),
+                         .body_too = true,
+                         .silence = std::chrono::seconds(limits::kHttpReadSecondsMax)});
     httplib::Server& http = listener_.http();
     http.set_payload_max_length(limits::kHttpBodySizeMax);
-    const auto answer = [this](const httplib::Request& request, httplib::Response& response) {
-      const HttpAnswer made = endpoints_.Handle(request.method, request.path, request.body);
+    const auto answer = [this](const httplib::Request& request, const std::string& body,
+                               httplib::Response& response) {
+      const HttpAnswer made = endpoints_.Handle(request.method, request.path, body);
       response.status = made.status;
       response.set_content(made.body, made.content_type.c_str());
     };
@@ -80,24 +86,61 @@ class Server::Impl {
           if (!options_.token.empty() &&
               !TokenMatches(options_.token, request.get_header_value("Authorization"))) {
             Refuse(401, "a bearer token is needed, or this one is wrong", response);
+            ConnectionServer::EndAfterAnswer();
+            return Outcome::Handled;
+          }
+          // The library would read all of it first.
+          if (IsTooLarge(request.get_header_value("Content-Length"))) {
+            Refuse(413, kTooLarge, response);
+            ConnectionServer::EndAfterAnswer();
             return Outcome::Handled;
           }
           // The library would wait for a body that was never announced.
           const bool has_body =
               request.has_header("Content-Length") || request.has_header("Transfer-Encoding");
           if (request.method != "POST" || has_body) return Outcome::Unhandled;
-          answer(request, response);
+          answer(request, "", response);
           return Outcome::Handled;
         });
-    http.Get(".*", answer);
-    http.Post(".*", answer);
+    http.Get(".*", [answer](const httplib::Request& request, httplib::Response& response) {
+      answer(request, "", response);
+    });
+    http.Post(".*", [answer](const httplib::Request& request, httplib::Response& response,
+                             const httplib::ContentReader& content) {
+      std::string body;
+      if (ReadBody(request, response, content, body)) answer(request, body, response);
+    });
     http.set_error_handler([](const httplib::Request&, httplib::Response& response) {
       if (!response.body.empty()) return;
-      Refuse(response.status,
-             response.status == 413 ? "the body is larger than 1 MiB"
-                                    : "the request was not understood",
+      Refuse(response.status, response.status == 413 ? kTooLarge : "the request was not understood",
              response);
     });
+  }
+
+  static constexpr const char* kTooLarge = "the body is larger than 1 MiB";
+
+  static bool IsTooLarge(const std::string& length) {
+    std::uint64_t size = 0;
+    const auto [end, error] = std::from_chars(length.data(), length.data() + length.size(), size);
+    return error == std::errc::result_out_of_range || size > limits::kHttpBodySizeMax;
+  }
+
+  // JSON whatever the Content-Type says: the library has limits and rules of its own for forms,
+  // which is what curl calls a body that it was given with -d.
+  static bool ReadBody(const httplib::Request& request, httplib::Response& response,
+                       const httplib::ContentReader& content, std::string& body) {
+    if (request.is_multipart_form_data()) {
+      Refuse(400, "the body is not a JSON object", response);
+      return false;
+    }
+    bool fits = true;
+    const bool whole = content([&](const char* data, std::size_t size) {
+      fits = fits && body.size() + size <= limits::kHttpBodySizeMax;
+      if (fits) body.append(data, size);
+      return fits;
+    });
+    if (!fits) Refuse(413, kTooLarge, response);
+    return whole && fits;
   }
 
   static void Refuse(int status, const char* message, httplib::Response& response) {

@@ -18,7 +18,10 @@ class StoreServer::Impl {
       : store_(std::move(store)), service_(*store_, std::move(options)) {}
 
   Status Start(const ListenAddress& address) {
-    listener_.SetLimits(limits::kStoreConnectionsMax, limits::kStoreKeepAliveSecondsMax);
+    listener_.SetLimits({.connections = limits::kStoreConnectionsMax,
+                         .idle = std::chrono::seconds(limits::kStoreKeepAliveSecondsMax),
+                         .request = std::chrono::seconds(limits::kHttpReadSecondsMax),
+                         .silence = std::chrono::seconds(limits::kHttpReadSecondsMax)});
     service_.Attach(listener_.http());
     return listener_.Start(address);
   }

@@ -203,6 +203,46 @@ def test_large_slow_and_lying_bodies(segue, store):  # case G8
         assert receiver.version() == 3
 
 
+def test_a_body_is_json_whatever_it_is_called(segue, store):  # As curl -d sends it.
+    with serving(segue, NAME, *at(store)) as receiver:
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        for size in (100, 9_000, 1_000_000):
+            body = {"session_id": "a", "participants": ["x" * size]}
+            status, answer = receiver.request("/prepare_gpu_delta", body, headers=form)
+            assert status == 200 and answer["success"], answer
+            assert receiver.post("/abort_gpu_delta", session_id="a")[0] == 200
+            receiver.post("/clear_gpu_delta_state")
+        multipart = {"Content-Type": "multipart/form-data; boundary=x"}
+        status, answer = receiver.request("/prepare_gpu_delta", {}, headers=multipart)
+        assert status == 400 and "JSON" in answer["message"]
+
+
+def test_dribbling_clients_are_cut_off(segue, store):
+    with serving(segue, NAME, *at(store)) as receiver:
+        host, port = receiver.url.removeprefix("http://").split(":")
+        heads = (b"GET /healthz HTTP/1.1\r\n",
+                 b"POST /get_gpu_delta_status HTTP/1.1\r\nContent-Length: 99\r\n\r\n")
+        clients = [socket.create_connection((host, int(port))) for _ in range(300)]
+        for client, head in zip(clients, heads * 150):
+            client.sendall(head)
+        pieces, ended = (b"A: b\r\n", b" "), [None, None]
+        started = time.monotonic()
+        while None in ended and time.monotonic() - started < 20:
+            assert receiver.version() == 2
+            for which, client in enumerate(clients[-2:]):
+                client.settimeout(0.05)
+                try:
+                    client.sendall(pieces[which])
+                    ended[which] = ended[which] or client.recv(100)
+                except TimeoutError:
+                    pass
+            time.sleep(0.4)
+        assert 9 < time.monotonic() - started < 15
+        assert all(answer.startswith(b"HTTP/1.1 408") for answer in ended), ended
+        for client in clients:
+            client.close()
+
+
 def test_two_updates_at_once(segue, store):  # case E1
     with serving(segue, NAME, *at(store, 0)) as receiver:
         for version in (3, 4):
