@@ -37,7 +37,7 @@ class LiveMachine final : public LiveEnvironment {
     SEGUE_ASSIGN_OR_RETURN(auto segment, Segment::Create(name, plan, lineage));
     // Once, before anybody waits: every later pause is shorter for it.
     segment->CollapseToHugePages();
-    return MakeSegmentWeights(std::move(segment));
+    return MakeSegmentWeights(std::move(segment), /*remove_as=*/name);
   }
 };
 

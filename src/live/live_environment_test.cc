@@ -28,6 +28,18 @@ TEST(LiveEnvironmentTest, WeightsOutliveTheirReceiver) {
   EXPECT_EQ(opened.value()->version().lineage, "run");
 }
 
+// A start that fails before the weights are a version's.
+TEST(LiveEnvironmentTest, WeightsThatNeverServedGo) {
+  const test::SegmentName name;
+  LiveEnvironment& machine = SystemLiveEnvironment();
+  ASSERT_TRUE(machine.CreateWeights(name, test::SmallPlan(), "run").ok());
+  EXPECT_EQ(machine.OpenWeights(name).status().code(), StatusCode::kNotFound);
+  // One that was there before is somebody's, whatever became of it.
+  { machine.CreateWeights(name, test::SmallPlan(), "run").value()->Commit(7, Digest()); }
+  { machine.OpenWeights(name).value()->SetPhase(Phase::kLoading); }
+  EXPECT_EQ(machine.OpenWeights(name).value()->phase(), Phase::kLoading);
+}
+
 TEST(LiveEnvironmentTest, TheRestIsTheMachines) {
   LiveEnvironment& machine = SystemLiveEnvironment();
   EXPECT_NE(machine.MakeDevice(1), nullptr);

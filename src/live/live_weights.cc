@@ -10,10 +10,18 @@ namespace {
 
 class SegmentWeights final : public LiveWeights {
  public:
-  explicit SegmentWeights(std::unique_ptr<Segment> segment)
+  SegmentWeights(std::unique_ptr<Segment> segment, std::string remove_as)
       : segment_(std::move(segment)),
+        remove_as_(std::move(remove_as)),
         plan_(segment_->plan()),
         map_(LiveMap::Whole(segment_->plan(), segment_->view())) {}
+
+  // Nobody else's receiver has the segment yet, so what is removed is this one.
+  ~SegmentWeights() override {
+    if (!remove_as_.empty()) (void)Segment::Remove(remove_as_);  // Nobody is left to be told.
+  }
+  SegmentWeights(const SegmentWeights&) = delete;
+  SegmentWeights& operator=(const SegmentWeights&) = delete;
 
   const Plan& plan() const override { return plan_.get(); }
   void AdoptPlan(Plan plan) override { plan_.Adopt(std::move(plan)); }
@@ -24,20 +32,23 @@ class SegmentWeights final : public LiveWeights {
   void BeginApply(std::uint64_t target_version) override { segment_->BeginApply(target_version); }
   void Commit(std::uint64_t version, const Digest& digest) override {
     segment_->CommitVersion(version, digest);
+    remove_as_.clear();
   }
   void SetPhase(Phase phase) override { segment_->SetPhase(phase); }
   unsigned engine_count() const override { return segment_->engine_count(); }
 
  private:
   std::unique_ptr<Segment> segment_;
+  std::string remove_as_;
   PlanSlot plan_;
   const LiveMap map_;
 };
 
 }  // namespace
 
-std::unique_ptr<LiveWeights> MakeSegmentWeights(std::unique_ptr<Segment> segment) {
-  return std::make_unique<SegmentWeights>(std::move(segment));
+std::unique_ptr<LiveWeights> MakeSegmentWeights(std::unique_ptr<Segment> segment,
+                                                std::string remove_as) {
+  return std::make_unique<SegmentWeights>(std::move(segment), std::move(remove_as));
 }
 
 }  // namespace segue

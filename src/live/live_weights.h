@@ -65,6 +65,9 @@ class PlanSlot {
 };
 
 // Weights in a shared memory segment, which other processes attach to and which outlives this one.
-std::unique_ptr<LiveWeights> MakeSegmentWeights(std::unique_ptr<Segment> segment);
+// With `remove_as`, its name, a segment that never came to a version goes with these weights: a
+// start that failed leaves no memory behind.
+std::unique_ptr<LiveWeights> MakeSegmentWeights(std::unique_ptr<Segment> segment,
+                                                std::string remove_as = "");
 
 }  // namespace segue

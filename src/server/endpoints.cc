@@ -84,7 +84,8 @@ std::string Text(const Json& json) {
 
 }  // namespace
 
-// A body whose known fields have their types; null counts as absent.
+// A body whose fields are the endpoint's and have their types; null counts as absent. One that is
+// not known is refused: a misspelt `target_version` would mean the newest.
 struct Endpoints::Request {
   Json fields;
 
@@ -99,7 +100,22 @@ struct Endpoints::Request {
       return InvalidArgument("field '" + std::string(field.name) + "' must be " +
                              TypeName(field.type));
     }
+    for (const auto& [name, value] : request.fields.items()) {
+      const bool known =
+          std::any_of(endpoint.fields.begin(), endpoint.fields.end(),
+                      [&](const EndpointField& field) { return field.name == name; });
+      if (!known) return InvalidArgument("there is no field '" + name + "'; " + Fields(endpoint));
+    }
     return request;
+  }
+
+  static std::string Fields(const Endpoint& endpoint) {
+    std::string text = std::string(endpoint.path) + " has ";
+    if (endpoint.fields.empty()) return text + "none";
+    for (const EndpointField& field : endpoint.fields) {
+      text += std::string(&field == endpoint.fields.data() ? "" : ", ") + std::string(field.name);
+    }
+    return text;
   }
 
   template <typename T>

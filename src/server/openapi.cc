@@ -93,12 +93,25 @@ Json Responses(const Endpoint& endpoint) {
   const char* const type = endpoint.answer == AnswerKind::kText ? "text/plain" : "application/json";
   const Json content = {{type, {{"schema", AnswerSchema(endpoint.answer)}}}};
   Json responses = {{"200", {{"description", "Done, or accepted"}, {"content", content}}}};
-  if (endpoint.answer == AnswerKind::kReceipts || endpoint.answer == AnswerKind::kOutcome) {
-    responses["400"] = {{"description", "Not a request"}, {"content", content}};
-    responses["409"] = {{"description", "Refused"}, {"content", content}};
+  const Json refusal = {{"application/json", {{"schema", AnswerSchema(AnswerKind::kReceipts)}}}};
+  const Json own = endpoint.answer == AnswerKind::kOutcome ? content : refusal;
+  const auto refused = [&](const char* status, const char* why, const Json& what) {
+    responses[status] = {{"description", why}, {"content", what}};
+  };
+  if (endpoint.method == "POST") {
+    refused("400", "Not a request, or one with unknown fields", own);
+    refused("413", "The body is larger than 1 MiB", refusal);
+  }
+  refused("401", "No token, or a wrong one", refusal);
+  if (endpoint.method == "POST" || endpoint.answer == AnswerKind::kVersions) {
+    refused("409", "Refused, or the store cannot be read", own);
   }
   if (endpoint.answer == AnswerKind::kHealth) {
-    responses["503"] = {{"description", "Not ready"}, {"content", content}};
+    const Json either = {
+        {"anyOf", {AnswerSchema(AnswerKind::kHealth), AnswerSchema(AnswerKind::kReceipts)}}};
+    refused("503", "Not ready, or no weights yet", {{"application/json", {{"schema", either}}}});
+  } else if (endpoint.answer != AnswerKind::kDocument && endpoint.answer != AnswerKind::kOutcome) {
+    refused("503", "No weights yet", refusal);
   }
   return responses;
 }
@@ -112,7 +125,8 @@ Json Operation(const Endpoint& endpoint) {
     schema["description"] = field.text;
     properties[std::string(field.name)] = std::move(schema);
   }
-  const Json schema = {{"type", "object"}, {"properties", properties}};
+  const Json schema = {
+      {"type", "object"}, {"properties", properties}, {"additionalProperties", false}};
   operation["requestBody"] = {{"content", {{"application/json", {{"schema", schema}}}}}};
   return operation;
 }
@@ -123,7 +137,11 @@ std::string OpenApiDocument() {
   Json document = {{"openapi", "3.1.0"},
                    {"info", {{"title", "Segue receiver"}, {"version", "1"}}},
                    {"paths", Json::object()},
-                   {"components", {{"schemas", {{"Receipt", ReceiptSchema()}}}}}};
+                   {"components",
+                    {{"schemas", {{"Receipt", ReceiptSchema()}}},
+                     {"securitySchemes", {{"token", {{"type", "http"}, {"scheme", "bearer"}}}}}}},
+                   // A token, or none where the server was started without.
+                   {"security", {{{"token", Json::array()}}, Json::object()}}};
   for (const Endpoint& endpoint : AllEndpoints()) {
     const std::string method = endpoint.method == "GET" ? "get" : "post";
     document["paths"][std::string(endpoint.path)][method] = Operation(endpoint);

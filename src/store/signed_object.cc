@@ -29,7 +29,17 @@ std::string_view WithoutSpaceAtEnd(std::string_view text) {
   return text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
 }
 
+// What stands at the end of a signed object; nothing where there is no signature.
+std::optional<Signature> SignatureIn(std::string_view text) {
+  if (text.size() < kTailSize) return std::nullopt;
+  const std::string_view tail = text.substr(text.size() - kTailSize);
+  if (!tail.starts_with(kBefore) || !tail.ends_with(kAfter)) return std::nullopt;
+  return Signature::FromHex(tail.substr(kBefore.size(), kHexSize));
+}
+
 }  // namespace
+
+bool IsSigned(ByteSpan object) { return SignatureIn(AsText(object)).has_value(); }
 
 bool IsSignedKind(std::string_view name) { return name.ends_with(kSuffix); }
 
@@ -47,12 +57,8 @@ Status VerifyObject(std::span<const PublicKey> keys, std::string_view name, Byte
   const std::string wanted = "; with public keys given, only what one of them (" +
                              std::to_string(keys.size()) + ") has signed is taken";
   const std::string_view text = AsText(object);
-  if (text.size() < kTailSize) return Corruption(what + " is not signed" + wanted);
-  const std::string_view tail = text.substr(text.size() - kTailSize);
-  const auto signature = Signature::FromHex(tail.substr(kBefore.size(), kHexSize));
-  if (!tail.starts_with(kBefore) || !tail.ends_with(kAfter) || !signature) {
-    return Corruption(what + " is not signed" + wanted);
-  }
+  const auto signature = SignatureIn(text);
+  if (!signature) return Corruption(what + " is not signed" + wanted);
   const std::string message = MessageOf(name, text.substr(0, text.size() - kTailSize));
   const bool known = std::any_of(keys.begin(), keys.end(), [&](const PublicKey& key) {
     return key.Verify(AsBytes(message), *signature);

@@ -20,6 +20,9 @@ namespace segue {
 // in one of them.
 bool IsSignedKind(std::string_view name);
 
+// Whether `object` ends as a signed one does, by whatever key.
+bool IsSigned(ByteSpan object);
+
 // `json` with the signature as its last member. `json` is one JSON object with at least one member.
 std::string SignObject(const SigningKey& key, std::string_view name, std::string_view json);
 

@@ -97,7 +97,48 @@ class SignedStore final : public Store {
   const std::vector<PublicKey> known_;
 };
 
+// For writers that cannot sign: a lineage that is signed is not theirs.
+class UnsignedStore final : public Store {
+ public:
+  explicit UnsignedStore(std::unique_ptr<Store> inner) : inner_(std::move(inner)) {}
+
+  Result<std::unique_ptr<StoreWriter>> StartWrite() override { return inner_->StartWrite(); }
+  Result<ByteVector> Get(const std::string& name, std::uint64_t size_max) override {
+    SEGUE_ASSIGN_OR_RETURN(ByteVector bytes, inner_->Get(name, size_max));
+    if (!IsSignedKind(name) || !IsSigned(bytes)) return bytes;
+    return InvalidArgument(
+        "object '" + name +
+        "' is signed, and nothing unsigned may be added to its lineage: it takes "
+        "the private key to write here (--sign-key, SEGUE_SIGN_KEY)");
+  }
+  Result<ByteVector> GetRange(const std::string& name, std::uint64_t offset,
+                              std::uint64_t size) override {
+    return inner_->GetRange(name, offset, size);
+  }
+  Result<std::uint64_t> Size(const std::string& name) override { return inner_->Size(name); }
+  Result<std::vector<std::string>> List(const std::string& prefix) override {
+    return inner_->List(prefix);
+  }
+  Result<std::vector<std::string>> ListFolders(const std::string& prefix) override {
+    return inner_->ListFolders(prefix);
+  }
+  Status Delete(const std::string& name) override { return inner_->Delete(name); }
+  Status RemoveStaleTemporaries(std::chrono::seconds age) override {
+    return inner_->RemoveStaleTemporaries(age);
+  }
+  const std::string& url() const override { return inner_->url(); }
+
+ private:
+  const std::unique_ptr<Store> inner_;
+};
+
 }  // namespace
+
+Result<std::unique_ptr<Store>> WithWriterKeys(std::unique_ptr<Store> store, const KeyFiles& keys) {
+  SEGUE_ASSIGN_OR_RETURN(std::unique_ptr<Store> proven, WithKeys(std::move(store), keys));
+  if (!keys.sign_key.empty()) return proven;
+  return std::unique_ptr<Store>(std::make_unique<UnsignedStore>(std::move(proven)));
+}
 
 Result<std::unique_ptr<Store>> WithKeys(std::unique_ptr<Store> store, const KeyFiles& keys) {
   if (keys.sign_key.empty() && keys.public_keys.empty()) return store;

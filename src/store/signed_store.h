@@ -16,4 +16,8 @@ namespace segue {
 // `store` itself where no key is named. InvalidArgument for keys that cannot be used.
 Result<std::unique_ptr<Store>> WithKeys(std::unique_ptr<Store> store, const KeyFiles& keys);
 
+// The same for who is going to write or delete. Without a key that signs, a signed object cannot be
+// read (InvalidArgument): one unsigned object beside it, and nobody with a key reads the lineage.
+Result<std::unique_ptr<Store>> WithWriterKeys(std::unique_ptr<Store> store, const KeyFiles& keys);
+
 }  // namespace segue

@@ -122,6 +122,23 @@ TEST_F(SignedStoreTest, EveryByteIsCovered) {
   EXPECT_FALSE(verify(" " + stored));
 }
 
+TEST_F(SignedStoreTest, WhoCannotSignDoesNotWriteBesideWhatIsSigned) {
+  ASSERT_TRUE(Signing()->PutIfAbsent(kName, AsBytes("{\"a\": 1}")).ok());
+  PutPlain("plain/lineage.json", "{\"a\": 1}\n");
+  KeyFiles keys;
+  for (int i = 0; i < 2; ++i) {  // A public key alone signs nothing.
+    const auto store = WithWriterKeys(Plain(), keys).value();
+    const Status status = store->Get(kName, 1000).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find("--sign-key"), std::string::npos) << status.message();
+    EXPECT_TRUE(store->PutIfAbsent("other/payloads/x", Pattern(1, 10)).ok());
+    EXPECT_EQ(store->Get("plain/lineage.json", 1000).ok(), i == 0);
+    keys.public_keys = {folder_ / "public"};
+  }
+  keys.sign_key = folder_ / "private";
+  EXPECT_TRUE(WithWriterKeys(Plain(), keys).value()->Get(kName, 1000).ok());
+}
+
 TEST_F(SignedStoreTest, KeysThatCannotBeUsed) {
   KeyFiles keys;
   keys.public_keys = {folder_ / "private"};

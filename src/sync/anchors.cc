@@ -250,7 +250,10 @@ Status AnchorKeeper::Remove(const std::string& name) {
 
 Result<std::vector<AnchorReport>> UpdateAnchors(const AnchorOptions& options) {
   SEGUE_ASSIGN_OR_RETURN(auto opened, OpenStore(options.store, /*create=*/false));
-  SEGUE_ASSIGN_OR_RETURN(const auto store, WithKeys(std::move(opened), options.keys));
+  const bool only_reads = options.set.empty() && options.remove.empty();
+  SEGUE_ASSIGN_OR_RETURN(const auto store, only_reads
+                                               ? WithKeys(std::move(opened), options.keys)
+                                               : WithWriterKeys(std::move(opened), options.keys));
   SEGUE_ASSIGN_OR_RETURN(Lineage lineage, Lineage::Open(*store, options.lineage));
   SEGUE_RETURN_IF_ERROR(CheckAnchorWishes(&lineage, options.set, std::nullopt));
   AnchorKeeper keeper(*store, lineage, options.threads);

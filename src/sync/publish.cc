@@ -54,7 +54,7 @@ class Publication {
                               checkpoint->warnings().end());
     }
     SEGUE_ASSIGN_OR_RETURN(auto store, environment_.OpenStore(options_.store, /*create=*/true));
-    SEGUE_ASSIGN_OR_RETURN(store_, WithKeys(std::move(store), options_.keys));
+    SEGUE_ASSIGN_OR_RETURN(store_, WithWriterKeys(std::move(store), options_.keys));
     SEGUE_ASSIGN_OR_RETURN(const std::uint64_t chunk_size, OpenLineage());
     SEGUE_ASSIGN_OR_RETURN(plan_, Plan::FromCheckpoint(base_, chunk_size));
     SEGUE_ASSIGN_OR_RETURN(const Plan target_plan, Plan::FromCheckpoint(target_, chunk_size));

@@ -197,7 +197,7 @@ class Publisher::Impl {
       return InvalidArgument("a cohort needs a way to ask its engines");
     }
     SEGUE_ASSIGN_OR_RETURN(auto store, environment_.OpenStore(options_.store, /*create=*/true));
-    SEGUE_ASSIGN_OR_RETURN(store_, WithKeys(std::move(store), options_.keys));
+    SEGUE_ASSIGN_OR_RETURN(store_, WithWriterKeys(std::move(store), options_.keys));
     SEGUE_ASSIGN_OR_RETURN(lineage_, Lineage::OpenIfThere(*store_, options_.lineage));
     if (!lineage_) return options_.chunk_size.value_or(limits::kChunkSizeDefault);
     SEGUE_ASSIGN_OR_RETURN(const Plan known, lineage_->ReadPlan(*store_));

@@ -4,6 +4,7 @@
 #include "segue/watch.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -43,7 +44,10 @@ class CheckpointWatcher::Impl {
     publish.base = last_->path;
     publish.target = next->path;
     publish.confirm = [next] { return CheckUnchanged(*next); };
+    publish.anchors = DueAnchors();
     SEGUE_ASSIGN_OR_RETURN(look.published, PublishIn(environment_, publish));
+    next_version_ = look.published->target_version + 1;
+    DropSetAnchors(*look.published);
     look.checkpoint = next->name;
     before_.insert(last_->name);
     last_ = *next;
@@ -51,6 +55,23 @@ class CheckpointWatcher::Impl {
   }
 
  private:
+  // An anchor at a version to come waits for it.
+  std::vector<AnchorWish> DueAnchors() const {
+    std::vector<AnchorWish> due;
+    std::copy_if(anchors_.begin(), anchors_.end(), std::back_inserter(due),
+                 [this](const AnchorWish& wish) { return wish.version <= next_version_; });
+    return due;
+  }
+
+  // What is set stays with the lineage, and may be moved by others.
+  void DropSetAnchors(const PublishReport& report) {
+    std::erase_if(anchors_, [&report](const AnchorWish& wish) {
+      return std::any_of(report.anchors.begin(), report.anchors.end(), [&](const auto& anchor) {
+        return anchor.name == wish.name && wish.version.value_or(anchor.version) == anchor.version;
+      });
+    });
+  }
+
   static Status CheckUnchanged(const Candidate& candidate) {
     SEGUE_ASSIGN_OR_RETURN(const auto files, ReadFileFacts(candidate.path));
     if (files == candidate.files) return {};
@@ -111,13 +132,15 @@ class CheckpointWatcher::Impl {
     }
     SEGUE_ASSIGN_OR_RETURN(auto opened,
                            environment_.OpenStore(options_.publish.store, /*create=*/true));
-    SEGUE_ASSIGN_OR_RETURN(const auto store, WithKeys(std::move(opened), options_.publish.keys));
+    SEGUE_ASSIGN_OR_RETURN(const auto store,
+                           WithWriterKeys(std::move(opened), options_.publish.keys));
     SEGUE_ASSIGN_OR_RETURN(const auto lineage,
                            Lineage::OpenIfThere(*store, options_.publish.lineage));
     if (!lineage) {
       if (!complete.empty()) Settle(*complete.front(), look);
       return {};
     }
+    next_version_ = lineage->newest() + 1;
     SEGUE_ASSIGN_OR_RETURN(const Plan plan, lineage->ReadPlan(*store));
     SEGUE_ASSIGN_OR_RETURN(const auto matches, FindNewest(*lineage, plan, complete));
     if (matches.empty()) {
@@ -172,8 +195,10 @@ class CheckpointWatcher::Impl {
   WatchedDirectory directory_;
   std::optional<Candidate> last_;  // Published, or the base of the first version.
   bool looked_ = false;            // Since there is a last one.
-  std::set<std::string> passed_;   // Never became complete.
-  std::set<std::string> before_;   // Have a step before the last one's.
+  std::uint64_t next_version_ = 1;
+  std::vector<AnchorWish> anchors_ = options_.publish.anchors;  // Not set yet.
+  std::set<std::string> passed_;                                // Never became complete.
+  std::set<std::string> before_;  // Have a step before the last one's.
 };
 
 CheckpointWatcher::CheckpointWatcher(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 
+#include "segue/anchors.h"
 #include "sync/lineage.h"
 #include "sync/testing.h"
 
@@ -27,6 +28,7 @@ class WatchTest : public testing::Test {
     options.publish = test::PublishOf(store_, "", "");
     options.directory = Watched();
     options.settle = std::chrono::milliseconds(0);
+    options.publish.anchors = anchors_;
     options.done_file = done_file_;
     watcher_ = CheckpointWatcher::Open(options).value();
   }
@@ -61,6 +63,7 @@ class WatchTest : public testing::Test {
   test::MiniTrainer trainer_{directory_.path()};
   std::string store_ = directory_.File("store");
   std::string done_file_;
+  std::vector<AnchorWish> anchors_;
   std::unique_ptr<CheckpointWatcher> watcher_;
   std::vector<std::string> warnings_;
 };
@@ -76,6 +79,35 @@ TEST_F(WatchTest, InOrderEachAgainstTheOneBefore) {
   ASSERT_TRUE(Apply(test::ApplyOf(store_, engine)).ok());
   EXPECT_TRUE(test::SameFiles(Step(2000), engine));
   EXPECT_TRUE(warnings_.empty());
+}
+
+TEST_F(WatchTest, AnchorsWaitForTheirVersions) {
+  anchors_ = {{"base", std::nullopt}, {"eval", 2}, {"far", 9}};
+  Open();
+  for (const int step : {500, 1000, 1500, 2000}) Save(step);
+  EXPECT_EQ(LookAll(), (Names{"step-1000", "step-1500", "step-2000"}));
+  EXPECT_TRUE(warnings_.empty());
+  const auto anchors = [&] {
+    AnchorOptions options;
+    options.store = store_;
+    const std::vector<AnchorReport> found = UpdateAnchors(options).value();
+    std::vector<std::pair<std::string, std::uint64_t>> held;
+    for (const AnchorReport& anchor : found) {
+      EXPECT_EQ(anchor.target_version, Newest());
+      held.emplace_back(anchor.name, anchor.version);
+    }
+    return held;
+  };
+  using Held = std::vector<std::pair<std::string, std::uint64_t>>;
+  EXPECT_EQ(anchors(), (Held{{"base", 0}, {"eval", 2}}));
+  // Once set, an anchor is its lineage's: who moves it is not undone.
+  AnchorOptions move;
+  move.store = store_;
+  move.set = {{"eval", 3}};
+  ASSERT_TRUE(UpdateAnchors(move).ok());
+  Save(2500);
+  EXPECT_EQ(LookAll(), Names{"step-2500"});
+  EXPECT_EQ(anchors(), (Held{{"base", 0}, {"eval", 3}}));
 }
 
 TEST_F(WatchTest, HalfWrittenIsWaitedFor) {

@@ -127,6 +127,11 @@ def test_bad_requests(segue, store):
         assert receiver.post("/prepare_gpu_delta", session_id=3)[0] == 400
         assert receiver.post("/prepare_gpu_delta", target_version=-1)[0] == 400
         assert receiver.post("/prepare_gpu_delta", target_version="3")[0] == 400
+        publish(segue, store, 3)
+        status, answer = receiver.post("/update_weights_from_gpu_delta", target_versoin=1)
+        assert status == 400 and "'target_versoin'" in answer["message"]
+        assert "target_version" in answer["message"]  # What there is.
+        assert receiver.post("/clear_gpu_delta_state", session_id="a")[0] == 400
         assert receiver.post("/get_gpu_delta_info", engine_id="other")[0] == 409
         assert receiver.post("/get_gpu_delta_status", session_id="never")[0] == 409
         assert receiver.version() == 2
@@ -137,12 +142,19 @@ def test_openapi_is_true(segue, store):
         status, document = receiver.request("/openapi.json")
         assert status == 200 and document["openapi"].startswith("3.1")
         assert len(document["paths"]) == 14
+        assert document["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
         for path, methods in document["paths"].items():
             for method, operation in methods.items():
+                posts = {"400", "409", "413"} if method == "post" else set()
+                known = {"200", "401"} | posts
+                assert known <= set(operation["responses"]), path
                 body = {} if method == "post" else None
                 status, answer = receiver.request(path, body)
                 schema = operation["responses"][str(status)]["content"]
                 check(answer, list(schema.values())[0]["schema"], document, path)
+        schema = document["paths"]["/rebuild"]["post"]["requestBody"]["content"]
+        assert schema["application/json"]["schema"]["additionalProperties"] is False
+        assert "409" in document["paths"]["/versions"]["get"]["responses"]
 
 
 def check(value, schema, document, where):
@@ -168,6 +180,14 @@ def test_metrics_are_prometheus(segue, store):
         done = subprocess.run([promtool, "check", "metrics"], input=text, text=True,
                               capture_output=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_start_that_fails_leaves_no_memory(segue, store):
+    for more in ((), ("--remove",)):  # The checkpoint is no version of the lineage.
+        done = subprocess.run([segue.binary, "serve", "--name", NAME, *map(str, at(store, 5)),
+                               *more], capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 4, done.stderr
+        assert not list(pathlib.Path("/dev/shm").glob(f"segue-{NAME}*"))
 
 
 def test_token(segue, store):
