@@ -164,6 +164,10 @@ void PrintWarnings(std::string_view verb, const std::vector<std::string>& warnin
   }
 }
 
+void PrintNote(std::string_view verb, std::string_view note) {
+  Write(stderr, fmt::format("segue {}: {}\n", verb, Printable(note)));
+}
+
 void PrintError(std::string_view verb, const Status& status) {
   const std::string program = verb.empty() ? "segue" : fmt::format("segue {}", verb);
   const std::string_view code = StatusCodeName(status.code());

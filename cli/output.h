@@ -60,6 +60,8 @@ void PrintJsonIndented(const Json& json);
 
 // To stderr: "segue VERB: warning: ...".
 void PrintWarnings(std::string_view verb, const std::vector<std::string>& warnings);
+// To stderr: "segue VERB: NOTE".
+void PrintNote(std::string_view verb, std::string_view note);
 // To stderr: "segue VERB: MESSAGE (CODE)".
 void PrintError(std::string_view verb, const Status& status);
 // {"code": "not_found", "message": "..."}.

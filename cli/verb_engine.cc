@@ -20,15 +20,21 @@ Json ToJson(const EngineLoopReport& report) {
   for (const EngineVersionSeen& seen : report.seen) {
     versions.push_back({{"version", seen.version}, {"digest", seen.digest}, {"steps", seen.steps}});
   }
-  return {{"steps", report.steps},           {"step_s_median", report.step_s_median},
-          {"step_s_max", report.step_s_max}, {"wait_s_max", report.wait_s_max},
-          {"waits_s", report.waits_s},       {"versions", versions}};
+  return {{"steps", report.steps},
+          {"step_s_median", report.step_s_median},
+          {"step_s_max", report.step_s_max},
+          {"start_wait_s", report.start_wait_s},
+          {"wait_s_max", report.wait_s_max},
+          {"waits_s", report.waits_s},
+          {"versions", versions}};
 }
 
 void PrintText(const EngineLoopReport& report, bool verified) {
-  PrintLine(fmt::format("{} steps of {} (longest {}), longest wait at the gate {}",
-                        HumanCount(report.steps), HumanSeconds(report.step_s_median),
-                        HumanSeconds(report.step_s_max), HumanSeconds(report.wait_s_max)));
+  if (report.steps == 0) return PrintLine("no step: the gate was closed all the time");
+  PrintLine(fmt::format(
+      "{} steps of {} (longest {}), longest wait at the gate {}, {} before the first",
+      HumanCount(report.steps), HumanSeconds(report.step_s_median), HumanSeconds(report.step_s_max),
+      HumanSeconds(report.wait_s_max), HumanSeconds(report.start_wait_s)));
   Table table({"version", "steps", "digest"});
   for (const EngineVersionSeen& seen : report.seen) {
     table.Row({fmt::format("{}", seen.version), HumanCount(seen.steps), seen.digest});

@@ -24,7 +24,7 @@ Verb AddInspect(CLI::App& program) {
   CLI::App* const verb = program.add_subcommand(
       "inspect", "Show a checkpoint, manifest, payload, plan, layout, lineage or store");
   const auto options = std::make_shared<InspectOptions>();
-  verb->add_option("PATH", options->path, "File or directory")->required();
+  verb->add_option("PATH", options->path, "File, directory, or a store's URL")->required();
   verb->add_option("--plan", options->plan,
                    "Plan that a payload needs; found by itself inside a store")
       ->type_name("FILE");

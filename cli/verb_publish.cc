@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <memory>
 
@@ -11,6 +12,7 @@
 #include "cli/progress_bar.h"
 #include "cli/verbs.h"
 #include "cli/watch_loop.h"
+#include "segue/fleet.h"
 #include "segue/publish.h"
 
 namespace segue::cli {
@@ -99,6 +101,8 @@ void AddOwnerOptions(CLI::App& verb, PublishOptions& options) {
 struct PublishArguments {
   std::vector<std::string> anchors;  // As they were given.
   WatchOptions watch;
+  Cohort cohort;
+  double wait_timeout_s = 60;
   double interval_s = 2;
   double settle_s = 5;
 };
@@ -128,6 +132,20 @@ void AddWatchOptions(CLI::App& verb, PublishArguments& arguments) {
                   "Name of a file that every complete checkpoint has")
       ->needs(directory)
       ->type_name("NAME");
+}
+
+// Engines that have the version before this ends, or before the next one is published.
+void AddWaitOptions(CLI::App& verb, PublishArguments& arguments) {
+  CLI::Option* const wait =
+      verb.add_option("--wait-for", arguments.cohort.engines,
+                      "Wait until the engine whose segue serve listens here, http://HOST:PORT, has "
+                      "the version; may be given several times; its token in SEGUE_TOKEN");
+  wait->type_name("URL");
+  verb.add_option("--wait-timeout", arguments.wait_timeout_s,
+                  "Seconds to wait for them before they are reported as behind (60)")
+      ->check(CLI::Range(0.0, 1e6))
+      ->needs(wait)
+      ->type_name("S");
 }
 
 // Either two checkpoints or a directory to watch.
@@ -163,6 +181,7 @@ Result<Report> Watch(const PublishArguments& arguments, bool json) {
   loop.interval = milliseconds(arguments.interval_s);
   loop.json = json;
   loop.to_json = ToJson;
+  loop.cohort = arguments.cohort;
   return RunWatch(loop);
 }
 
@@ -181,6 +200,7 @@ Verb AddPublish(CLI::App& program) {
   verb->add_option("--target", options->target, "Checkpoint of the target version")
       ->type_name("DIR");
   AddWatchOptions(*verb, *arguments);
+  AddWaitOptions(*verb, *arguments);
   verb->add_option("--profile", options->profile,
                    "sparse-zstd (default), snappy-zstd, lz4-zstd or zstd")
       ->type_name("NAME");
@@ -207,6 +227,15 @@ Verb AddPublish(CLI::App& program) {
     const auto anchors = ParseAnchors(arguments->anchors);
     if (!anchors.ok()) return anchors.status();
     options->anchors = anchors.value();
+    const char* const token = std::getenv("SEGUE_TOKEN");
+    Cohort& cohort = arguments->cohort;
+    for (const std::string& engine : cohort.engines) {
+      const Status valid = CheckEngineUrl(engine);
+      if (!valid.ok()) return valid;
+    }
+    cohort.probe = HttpEngineProbe(token != nullptr ? token : "");
+    cohort.timeout =
+        std::chrono::milliseconds(static_cast<std::int64_t>(arguments->wait_timeout_s * 1000));
     if (!arguments->watch.directory.empty()) {
       arguments->watch.publish = *options;
       return Watch(*arguments, verb->count("--json") != 0);
@@ -216,8 +245,12 @@ Verb AddPublish(CLI::App& program) {
       return Publish(*options);
     });
     if (!report.ok()) return report.status();
+    // The version is published whatever the engines do.
+    const Status waited = cohort.engines.empty()
+                              ? Status()
+                              : WaitForEngines(cohort, report->lineage, report->target_version);
     return Report{ToJson(report.value()), [shown = report.value()] { PrintText(shown); },
-                  report->warnings, Status()};
+                  report->warnings, waited};
   };
   return {verb, run};
 }

@@ -21,6 +21,9 @@ namespace {
 // 445 GB.
 constexpr std::uint64_t kScrubRate = 256ull << 20;
 
+// Updates that follow each other faster than this are told as one.
+constexpr std::chrono::milliseconds kLookInterval{100};
+
 struct ServeArguments {
   ServeOptions options;
   unsigned follow_ms = 0;
@@ -70,6 +73,52 @@ void Announce(const Server& server, bool json) {
   std::fflush(stdout);
 }
 
+// While it serves: a line for each update, and one where following fails, or fails otherwise than
+// before.
+class Narrator {
+ public:
+  Narrator(const ReceiverStatus& began, bool json)
+      : json_(json), version_(began.version), resumed_ns_(began.last.resumed_ns) {}
+
+  void Look(const ReceiverStatus& now) {
+    const UpdateReport& last = now.last;
+    const bool updated = now.version != version_ || last.resumed_ns != resumed_ns_;
+    // Told once it is over: until then the times are those of the update before.
+    const bool over = last.target_version == now.version && now.ready;
+    if (updated && over) {
+      ShowUpdate(now);
+      version_ = now.version;
+      resumed_ns_ = last.resumed_ns;
+    }
+    if (now.message == message_) return;
+    message_ = now.message;
+    if (!message_.empty()) PrintWarnings("serve", {message_});
+  }
+
+ private:
+  void ShowUpdate(const ReceiverStatus& now) const {
+    const UpdateReport& last = now.last;
+    if (json_) {
+      PrintJson({{"version", now.version},
+                 {"base_version", last.base_version},
+                 {"steps", last.steps},
+                 {"payload_bytes", last.payload_bytes},
+                 {"changed_elements", last.changed_elements},
+                 {"pause_s", last.pause_s}});
+      (void)std::fflush(stdout);
+      return;
+    }
+    PrintNote("serve",
+              fmt::format("version {} to {}, payload {}, pause {}", last.base_version, now.version,
+                          HumanBytes(last.payload_bytes), HumanSeconds(last.pause_s)));
+  }
+
+  const bool json_;
+  std::uint64_t version_;
+  std::uint64_t resumed_ns_;
+  std::string message_;
+};
+
 Status AddHooks(ServeArguments& arguments) {
   if (arguments.engine.url.empty()) return {};
   if (const char* const token = std::getenv("SEGUE_ENGINE_TOKEN")) arguments.engine.token = token;
@@ -94,7 +143,11 @@ Result<Report> Serve(ServeArguments& arguments, bool json) {
       WithProgress("serve", [&](const Progress&) { return server.value()->WaitReady(); });
   if (!ready.ok()) return ready;
   Announce(*server.value(), json);
-  WaitForStop();
+  Narrator narrator(server.value()->status(), json);
+  while (!StopRequested()) {
+    WaitForStop(kLookInterval);
+    narrator.Look(server.value()->status());
+  }
   server.value()->Stop();
   if (arguments.remove) {
     const Status removed = RemoveSegment(options.receiver.name);
@@ -146,9 +199,14 @@ Verb AddServe(CLI::App& program) {
                    "Address for control over HTTP (127.0.0.1:0, any free port); any but the "
                    "loopback needs a token in SEGUE_TOKEN")
       ->type_name("HOST:PORT");
-  AsCount(verb->add_option("--follow", arguments->follow_ms,
-                           "Take newer versions as they appear, looking every N milliseconds"),
-          std::numeric_limits<unsigned>::max());
+  CLI::Option* const follow =
+      verb->add_option("--follow", arguments->follow_ms,
+                       "Take newer versions as they appear, looking every N milliseconds");
+  AsCount(follow, std::numeric_limits<unsigned>::max());
+  AsCount(verb->add_option("--version", receiver.version,
+                           "Start at this version, and stay there until asked otherwise; by "
+                           "default the newest"))
+      ->excludes(follow);
   AsCount(verb->add_option("--gate-deadline", arguments->gate_deadline_ms,
                            "Milliseconds in which engines must leave the gate (30000)"),
           std::numeric_limits<unsigned>::max());

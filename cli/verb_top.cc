@@ -64,7 +64,7 @@ Json ToJson(const FleetView& view) {
 std::string VersionRange(const LineageView& lineage) {
   if (lineage.versions.empty()) return "none";
   if (lineage.versions.size() == 1) return std::to_string(lineage.newest);
-  return fmt::format("{} to {}, {}", lineage.versions.front(), lineage.newest,
+  return fmt::format("{} to {} ({} in all)", lineage.versions.front(), lineage.newest,
                      lineage.versions.size());
 }
 

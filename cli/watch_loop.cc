@@ -11,6 +11,7 @@
 
 #include "cli/output.h"
 #include "cli/signals.h"
+#include "segue/fleet.h"
 
 namespace segue::cli {
 namespace {
@@ -44,6 +45,45 @@ void Show(const WatchLoop& loop, const WatchLook& look) {
   }
 }
 
+// Whether the engines have what was published last. One look at them; who is behind for longer than
+// the timeout is a line, and the next one comes after twice the time.
+class Acknowledgement {
+ public:
+  explicit Acknowledgement(const Cohort& cohort) : cohort_(cohort), patience_(cohort.timeout) {
+    cohort_.timeout = std::chrono::milliseconds(0);
+  }
+
+  void Expect(const PublishReport& report) {
+    if (cohort_.engines.empty()) return;
+    waiting_ = true;
+    lineage_ = report.lineage;
+    version_ = report.target_version;
+    since_ = Clock::now();
+    told_after_ = patience_;
+  }
+
+  bool IsComplete() {
+    if (!waiting_) return true;
+    const Status status = WaitForEngines(cohort_, lineage_, version_);
+    waiting_ = !status.ok();
+    if (waiting_ && Clock::now() - since_ >= told_after_) {
+      PrintError("publish", status);
+      told_after_ = 2 * std::max(told_after_, std::chrono::milliseconds(1000));
+    }
+    return !waiting_;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Cohort cohort_;
+  const std::chrono::milliseconds patience_;
+  bool waiting_ = false;
+  std::string lineage_;
+  std::uint64_t version_ = 0;
+  Clock::time_point since_;
+  std::chrono::milliseconds told_after_{};
+};
+
 }  // namespace
 
 Result<Report> RunWatch(const WatchLoop& loop) {
@@ -51,11 +91,17 @@ Result<Report> RunWatch(const WatchLoop& loop) {
   const auto watcher = CheckpointWatcher::Open(loop.options);
   if (!watcher.ok()) return watcher.status();
   std::chrono::milliseconds wait = loop.interval;
+  Acknowledgement acknowledgement(loop.cohort);
   while (!StopRequested()) {
+    if (!acknowledgement.IsComplete()) {
+      WaitForStop(loop.interval);
+      continue;
+    }
     const Result<WatchLook> look = watcher.value()->Look();
     if (look.ok()) {
       Show(loop, look.value());
       wait = loop.interval;
+      if (look->published) acknowledgement.Expect(*look->published);
       if (look->published || look->began) continue;  // There may be more.
     } else {
       PrintError("publish", look.status());

@@ -9,6 +9,7 @@
 
 #include "cli/verbs.h"
 #include "segue/publish.h"
+#include "segue/publisher.h"
 #include "segue/watch.h"
 
 namespace segue::cli {
@@ -18,6 +19,7 @@ struct WatchLoop {
   std::chrono::milliseconds interval{2'000};
   bool json = false;  // One JSON object a line for each version.
   std::function<Json(const PublishReport&)> to_json;
+  Cohort cohort;  // Engines that have each version before the next one is published.
 };
 
 Result<Report> RunWatch(const WatchLoop& loop);

@@ -21,6 +21,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -86,6 +87,10 @@ class EngineWeights {
   // Once for every success of Enter().
   void Leave();
   Result<Step> BeginStep(std::chrono::milliseconds deadline);
+  // The same, and while it waits `stop` is asked about ten times a second: once it says yes, the
+  // step fails as Unavailable.
+  Result<Step> BeginStepUnless(const std::function<bool()>& stop,
+                               std::chrono::milliseconds deadline);
 
   // Inside a step it is the version of the weights that are read there.
   EngineVersion version() const;

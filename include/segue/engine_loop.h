@@ -22,7 +22,7 @@ struct EngineLoopOptions {
   std::uint64_t steps = 0;                          // 0: until `stop` says so.
   std::uint64_t until_version = 0;  // Ends after a step at this version or a later one.
   bool verify = true;               // Digest of all weights in each step.
-  std::function<bool()> stop;       // Asked before each step.
+  std::function<bool()> stop;       // Asked before each step, and while it waits at the gate.
 };
 
 struct EngineVersionSeen {
@@ -35,8 +35,9 @@ struct EngineLoopReport {
   std::uint64_t steps = 0;
   double step_s_median = 0;  // Inside the gate.
   double step_s_max = 0;
-  double wait_s_max = 0;                // Longest wait at the gate: the pause as the engine saw it.
-  std::vector<double> waits_s;          // Every wait of more than a tenth of a millisecond.
+  double start_wait_s = 0;              // Before the first step: until the receiver served.
+  double wait_s_max = 0;                // Longest later wait: the pause as the engine saw it.
+  std::vector<double> waits_s;          // Every later one of more than a tenth of a millisecond.
   std::vector<EngineVersionSeen> seen;  // In order.
 };
 

@@ -57,8 +57,15 @@ struct FleetView {
 };
 
 // Takes as long as the slowest engine, and no longer than the limits named in docs/protocol.md: who
-// does not answer is unreachable. InvalidArgument for a URL that no engine can have.
+// does not answer is unreachable. A failure for a URL that no engine or no store can have.
 Result<FleetView> ReadFleet(const FleetOptions& options);
+
+// InvalidArgument for what is no "http://HOST[:PORT]".
+Status CheckEngineUrl(const std::string& url);
+
+// Waits until every engine of the cohort serves this version of the lineage or a later one; each is
+// asked at least once. Unavailable, saying of each that is behind what it has answered last.
+Status WaitForEngines(const Cohort& cohort, const std::string& lineage, std::uint64_t version);
 
 // Asks an engine over HTTP, for Cohort and Publisher. The engine's name is its URL.
 EngineProbe HttpEngineProbe(std::string token);

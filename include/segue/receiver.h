@@ -34,6 +34,7 @@ struct ReceiverOptions {
   std::chrono::milliseconds gate_deadline{30'000};
   std::uint64_t scrub_rate = 0;  // Bytes a second; 0 for no scrub.
   bool rebuild = false;          // Start from the checkpoint whatever the segment holds.
+  std::optional<std::uint64_t> version = {};  // To start at; by default the newest.
   // For an engine with control of its own, besides its gate; none: the gate alone.
   EngineHooks hooks = {};
   KeyFiles keys;

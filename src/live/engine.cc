@@ -20,6 +20,8 @@ namespace {
 using std::chrono::milliseconds;
 
 // Between looks for a segment that is not there yet.
+// How often who waits at the gate asks whether to go on.
+constexpr milliseconds kStopLook{100};
 constexpr milliseconds kLookWaitFirst{1};
 constexpr milliseconds kLookWaitMax{20};
 
@@ -83,8 +85,8 @@ struct EngineWeights::Parts {
   unsigned slot = 0;
 
   void LeaveSlot();
-  Status EnterWhenOpen(milliseconds deadline);
-  Status WhyClosed(milliseconds deadline) const;
+  Status EnterWhenOpen(milliseconds deadline, const std::function<bool()>& stop);
+  Status WhyClosed(SteadyTime since, milliseconds deadline) const;
 };
 
 Result<EngineWeights> EngineWeights::Attach(const std::string& name, milliseconds deadline) {
@@ -133,13 +135,23 @@ Status EngineWeights::Enter(milliseconds deadline) {
   parts.words.inside(parts.slot).fetch_add(1);
   if (parts.words.gate().load() == kGateOpen) [[likely]]
     return {};
-  return parts.EnterWhenOpen(deadline);
+  return parts.EnterWhenOpen(deadline, nullptr);
 }
 
 void EngineWeights::Leave() { parts_->LeaveSlot(); }
 
 Result<EngineWeights::Step> EngineWeights::BeginStep(milliseconds deadline) {
   SEGUE_RETURN_IF_ERROR(Enter(deadline));
+  return Step(*this);
+}
+
+Result<EngineWeights::Step> EngineWeights::BeginStepUnless(const std::function<bool()>& stop,
+                                                           milliseconds deadline) {
+  Parts& parts = *parts_;
+  parts.words.inside(parts.slot).fetch_add(1);
+  if (parts.words.gate().load() != kGateOpen) {
+    SEGUE_RETURN_IF_ERROR(parts.EnterWhenOpen(deadline, stop));
+  }
   return Step(*this);
 }
 
@@ -163,27 +175,34 @@ void EngineWeights::Parts::LeaveSlot() {
 }
 
 // Begins inside a closed gate.
-Status EngineWeights::Parts::EnterWhenOpen(milliseconds deadline) {
+Status EngineWeights::Parts::EnterWhenOpen(milliseconds deadline,
+                                           const std::function<bool()>& stop) {
+  const SteadyTime start = std::chrono::steady_clock::now();
   const SteadyTime limit = DeadlineAfter(deadline);
   for (;;) {
     LeaveSlot();
     for (std::uint32_t gate = words.gate().load(); gate != kGateOpen; gate = words.gate().load()) {
-      if (std::chrono::steady_clock::now() >= limit) return WhyClosed(deadline);
-      FutexWait(words.gate_address(), gate, limit);
+      const bool stopped = stop && stop();
+      if (stopped || std::chrono::steady_clock::now() >= limit) return WhyClosed(start, deadline);
+      FutexWait(words.gate_address(), gate,
+                stop ? std::min(limit, DeadlineAfter(kStopLook)) : limit);
     }
     words.inside(slot).fetch_add(1);
     if (words.gate().load() == kGateOpen) return {};
   }
 }
 
-Status EngineWeights::Parts::WhyClosed(milliseconds deadline) const {
+// Waited until the deadline, or until it was stopped.
+Status EngineWeights::Parts::WhyClosed(SteadyTime since, milliseconds deadline) const {
+  const auto waited = std::min(
+      deadline, std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - since));
   if (object.IsRemoved()) {
     return NotFound(object.Describe() + " was removed: attach to the one that replaces it");
   }
   static constexpr std::string_view kPhases[] = {"loading", "serving", "applying", "poisoned"};
   const std::uint32_t phase = words.phase().load();
   return Unavailable(object.Describe() + ": the gate was still closed after " +
-                     std::to_string(deadline.count()) + " ms (phase " +
+                     std::to_string(waited.count()) + " ms (phase " +
                      std::string(phase < 4 ? kPhases[phase] : "unknown") +
                      (object.IsLockedByOther(kReceiverLock) ? "" : "; no receiver lives") + ")");
 }

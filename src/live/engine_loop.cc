@@ -36,7 +36,11 @@ class EngineLoop {
       : options_(options), weights_(weights) {}
 
   Result<EngineLoopReport> Run() {
-    while (!Done()) SEGUE_RETURN_IF_ERROR(Step());
+    while (!Done()) {
+      const Status status = Step();
+      // Stopped while it waited is stopped, not a failure.
+      if (!status.ok() && !(status.code() == StatusCode::kUnavailable && Stopped())) return status;
+    }
     if (!step_s_.empty()) {
       std::sort(step_s_.begin(), step_s_.end());
       report_.step_s_median = step_s_[step_s_.size() / 2];
@@ -46,8 +50,10 @@ class EngineLoop {
   }
 
  private:
+  bool Stopped() const { return options_.stop && options_.stop(); }
+
   bool Done() const {
-    if (options_.stop && options_.stop()) return true;
+    if (Stopped()) return true;
     if (options_.steps != 0 && report_.steps >= options_.steps) return true;
     return options_.until_version != 0 && !report_.seen.empty() &&
            report_.seen.back().version >= options_.until_version;
@@ -56,10 +62,14 @@ class EngineLoop {
   Status Step() {
     const Clock::time_point start = Clock::now();
     SEGUE_ASSIGN_OR_RETURN(const EngineWeights::Step step,
-                           weights_.BeginStep(options_.step_deadline));
+                           weights_.BeginStepUnless(options_.stop, options_.step_deadline));
     const double wait = SecondsSince(start);
-    report_.wait_s_max = std::max(report_.wait_s_max, wait);
-    if (wait > kWaitWorthNoting) report_.waits_s.push_back(wait);
+    if (report_.steps == 0) {
+      report_.start_wait_s = wait;
+    } else {
+      report_.wait_s_max = std::max(report_.wait_s_max, wait);
+      if (wait > kWaitWorthNoting) report_.waits_s.push_back(wait);
+    }
     const Clock::time_point inside = Clock::now();
     const EngineVersion version = weights_.version();
     const std::string found = ReadAllWeights(weights_).ToHex();

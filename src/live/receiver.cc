@@ -302,7 +302,16 @@ class Receiver::Impl : public Followed {
   LiveWeights& weights() const { return engine_.weights(); }
 
   Status Begin() {
-    SEGUE_RETURN_IF_ERROR(engine_.LetGoUnless(CatchUp({}, /*reopen=*/true)));
+    const auto wanted = engine_.options().version;
+    const std::uint64_t held = weights().version().version;
+    if (wanted && held > *wanted) {
+      return engine_.LetGoUnless(
+          VersionMismatch("version " + std::to_string(*wanted) +
+                          " is asked for, the live weights are at " + std::to_string(held) +
+                          ": Segue only goes forward; rebuild them from the checkpoint "
+                          "(--rebuild)"));
+    }
+    SEGUE_RETURN_IF_ERROR(engine_.LetGoUnless(CatchUp(wanted, /*reopen=*/true)));
     SEGUE_RETURN_IF_ERROR(engine_.LetGo());
     {
       const std::lock_guard lock(mutex_);

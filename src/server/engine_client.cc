@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/limits.h"
+#include "server/http_words.h"
 
 namespace segue {
 namespace {
@@ -83,8 +84,7 @@ class Conversation {
       return client_.send(request);
     }();
     if (!result) {
-      return Unavailable("no answer from " + url_ + " (" + httplib::to_string(result.error()) +
-                         ")");
+      return Unavailable("no answer from " + url_ + ": " + ErrorInWords(result.error()));
     }
     Answer answer{result->status, Json::parse(body, nullptr, /*allow_exceptions=*/false)};
     if (answer.status == 401) return InvalidArgument(url_ + " wants another token");

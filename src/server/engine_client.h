@@ -11,9 +11,6 @@
 
 namespace segue {
 
-// InvalidArgument for what is no "http://HOST[:PORT]".
-Status CheckEngineUrl(const std::string& url);
-
 // Everything but the lag. `token` may be empty.
 EngineView AskEngine(const std::string& url, const std::string& token);
 

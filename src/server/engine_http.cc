@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "segue/engine_hooks.h"
+#include "server/http_words.h"
 
 namespace segue {
 namespace {
@@ -53,7 +54,7 @@ class EngineClient {
     if (!result && result.error() == httplib::Error::Connection) {
       return NotFound(what + ": nobody listens there");
     }
-    if (!result) return Unavailable(what + ": " + httplib::to_string(result.error()));
+    if (!result) return Unavailable(what + ": " + ErrorInWords(result.error()));
     const int code = result->status;
     if (code >= 200 && code < 300) return CheckSuccess(what, result->body);
     const std::string answer =

@@ -150,7 +150,9 @@ TEST(EngineHttp, AnEngineThatIsGone) {
     const StubEngine engine;
     hooks = engine.Hooks("sglang");
   }
-  EXPECT_EQ(hooks.pause({}).code(), StatusCode::kNotFound);
+  const Status status = hooks.pause({});
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_NE(status.message().find("nobody listens there"), std::string::npos) << status.message();
 }
 
 TEST(EngineHttp, OptionsThatMakeNoSense) {

@@ -4,11 +4,13 @@
 #include "segue/fleet.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "base/limits.h"
 #include "base/threads.h"
 #include "server/engine_client.h"
+#include "sync/acknowledge.h"
 #include "sync/lineage.h"
 
 namespace segue {
@@ -33,16 +35,15 @@ Status ReadLineage(Store& store, LineageView& view) {
   return {};
 }
 
-Status ReadStore(const FleetOptions& options, FleetView& view) {
-  SEGUE_ASSIGN_OR_RETURN(const auto store, OpenStore(options.store, /*create=*/false));
+Status ReadStore(const FleetOptions& options, Store& store, FleetView& view) {
   std::vector<std::string> names = options.lineages;
   if (names.empty()) {
-    SEGUE_ASSIGN_OR_RETURN(names, Lineage::ListLineages(*store));
+    SEGUE_ASSIGN_OR_RETURN(names, Lineage::ListLineages(store));
   }
   for (const std::string& name : names) {
     LineageView lineage;
     lineage.lineage = name;
-    lineage.error = ReadLineage(*store, lineage).message();
+    lineage.error = ReadLineage(store, lineage).message();
     view.lineages.push_back(std::move(lineage));
   }
   return {};
@@ -60,6 +61,10 @@ void AddLag(const FleetView& view, EngineView& engine) {
 
 }  // namespace
 
+Status WaitForEngines(const Cohort& cohort, const std::string& lineage, std::uint64_t version) {
+  return WaitForCohort(cohort, lineage, version);
+}
+
 Result<FleetView> ReadFleet(const FleetOptions& options) {
   if (options.engines.size() > limits::kFleetEnginesMax) {
     return ResourceExhausted(std::to_string(options.engines.size()) + " engines, the limit is " +
@@ -69,6 +74,17 @@ Result<FleetView> ReadFleet(const FleetOptions& options) {
     SEGUE_RETURN_IF_ERROR(CheckEngineUrl(engine));
   }
   FleetView view;
+  std::unique_ptr<Store> store;
+  Status read;
+  if (!options.store.empty()) {
+    Result<std::unique_ptr<Store>> opened = OpenStore(options.store, /*create=*/false);
+    read = opened.status();
+    // A later look would not find it otherwise.
+    const bool is_wrong =
+        read.code() == StatusCode::kInvalidArgument || read.code() == StatusCode::kUnsupported;
+    if (is_wrong) return read;
+    if (opened.ok()) store = std::move(opened).value();
+  }
   view.engines.resize(options.engines.size());
   const auto asked =
       static_cast<unsigned>(std::clamp<std::size_t>(options.engines.size(), 1, kAskedAtOnceMax));
@@ -76,7 +92,8 @@ Result<FleetView> ReadFleet(const FleetOptions& options) {
     view.engines[i] = AskEngine(options.engines[i], options.token);
     return Status();
   }));
-  if (!options.store.empty()) view.store_error = ReadStore(options, view).message();
+  if (store) read = ReadStore(options, *store, view);
+  view.store_error = read.message();
   for (EngineView& engine : view.engines) AddLag(view, engine);
   return view;
 }

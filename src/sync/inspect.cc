@@ -4,6 +4,7 @@
 // magic or "format" field.
 #include "segue/inspect.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -137,7 +138,9 @@ bool IsArchive(ByteSpan bytes) {
 Result<Json> InspectArchive(const std::string& path) {
   SEGUE_ASSIGN_OR_RETURN(const auto store, OpenStore("file:" + path, /*create=*/false));
   SEGUE_ASSIGN_OR_RETURN(const auto lineages, store->ListFolders(""));
-  return DescribeStore(*store, lineages);
+  SEGUE_ASSIGN_OR_RETURN(Json json, DescribeStore(*store, lineages));
+  json["kind"] = "delta-checkpoint";
+  return json;
 }
 
 Result<Json> InspectLineage(const std::string& folder) {
@@ -150,6 +153,27 @@ Result<Json> InspectLineage(const std::string& folder) {
   SEGUE_ASSIGN_OR_RETURN(const Json described, DescribeLineage(*store, path.filename().string()));
   json.update(described);
   return json;
+}
+
+// A store elsewhere, or the folder of a lineage in it.
+Result<Json> InspectUrl(const std::string& url) {
+  SEGUE_ASSIGN_OR_RETURN(const auto store, OpenStore(url, /*create=*/false));
+  SEGUE_ASSIGN_OR_RETURN(const auto names, store->List(""));
+  if (std::find(names.begin(), names.end(), "lineage.json") == names.end()) {
+    SEGUE_ASSIGN_OR_RETURN(const auto lineages, Lineage::ListLineages(*store));
+    return DescribeStore(*store, lineages);
+  }
+  const std::string folder = url.substr(0, url.find_last_not_of('/') + 1);
+  const std::size_t slash = folder.rfind('/');
+  SEGUE_ASSIGN_OR_RETURN(const auto parent, OpenStore(folder.substr(0, slash), /*create=*/false));
+  Json json = {{"kind", "lineage"}};
+  SEGUE_ASSIGN_OR_RETURN(const Json described, DescribeLineage(*parent, folder.substr(slash + 1)));
+  json.update(described);
+  return json;
+}
+
+bool IsUrl(const std::string& path) {
+  return path.starts_with("http://") || path.starts_with("https://") || path.starts_with("s3://");
 }
 
 // The plan of the lineage whose folder `payload` lies in; empty where it lies in none.
@@ -264,10 +288,12 @@ bool IsEmptyStore(const std::string& place) {
 
 Result<std::string> Inspect(const std::string& path, const std::string& plan) {
   const std::string place = path.starts_with("dir:") ? path.substr(4) : path;
-  if (!FileExists(place)) return NotFound("there is no '" + path + "'");
+  if (!IsUrl(path) && !FileExists(place)) return NotFound("there is no '" + path + "'");
   std::error_code error;
   Result<Json> json = Internal("not inspected");
-  if (!std::filesystem::is_directory(place, error)) {
+  if (IsUrl(path)) {
+    json = InspectUrl(path);
+  } else if (!std::filesystem::is_directory(place, error)) {
     json = InspectFile(place, plan);
   } else if (const auto lineages = FindLineages(place); !lineages.empty()) {
     json = InspectStore(place, lineages);

@@ -59,7 +59,8 @@ Status VersionIsTaken(const DeltaIdentity& found, const DeltaIdentity& identity)
   return InvalidArgument(
       "version " + std::to_string(found.target_version) + " of lineage '" + found.lineage +
       "' exists with other content (digest " + found.target_digest.ToHex() + ", this one has " +
-      identity.target_digest.ToHex() + "); use the next number or a new lineage");
+      identity.target_digest.ToHex() +
+      "): somebody else has published it. Publish from its weights, or into a new lineage");
 }
 
 Status CheckWantedVersion(const Lineage* lineage, const PublishOptions& options) {

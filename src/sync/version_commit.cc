@@ -212,9 +212,10 @@ Status VersionCommit::CheckNotGone(const DeltaIdentity& identity) {
   SEGUE_ASSIGN_OR_RETURN(const UsedNumbers numbers, ListNumbers(store_, options_.lineage));
   const auto& gone = numbers.gone;
   if (!std::binary_search(gone.begin(), gone.end(), identity.target_version)) return {};
-  return InvalidArgument("version " + std::to_string(identity.target_version) + " of lineage '" +
-                         options_.lineage +
-                         "' was published by another and pruned meanwhile; use the next number");
+  return InvalidArgument(
+      "version " + std::to_string(identity.target_version) + " of lineage '" + options_.lineage +
+      "' was published by somebody else and pruned meanwhile: publish from the newest "
+      "version's weights");
 }
 
 void VersionCommit::FillReport(const DeltaIdentity& identity, std::uint64_t payload_bytes) {

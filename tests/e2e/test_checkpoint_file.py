@@ -34,7 +34,7 @@ def test_any_tar_reader_lists_it(segue, trace_stores, tmp_path):
         payload = archive.getmember(manifest["payloads"][0]["object"])
     assert manifest["base_version"] == 0 and payload.size == manifest["payloads"][0]["size"]
     described = segue("inspect", file)
-    assert described["kind"] == "store"
+    assert described["kind"] == "delta-checkpoint"
     assert [entry["version"] for entry in described["lineages"][0]["versions"]] == [8]
 
 

@@ -190,6 +190,52 @@ def test_a_start_that_fails_leaves_no_memory(segue, store):
         assert not list(pathlib.Path("/dev/shm").glob(f"segue-{NAME}*"))
 
 
+def test_starts_at_a_version_and_stays(segue, store):
+    with serving(segue, NAME, *at(store), "--version", 1) as receiver:
+        assert receiver.ready["version"] == 1 and live_is(receiver, 1)
+        publish(segue, store, 3)
+        assert receiver.post("/update_weights_from_gpu_delta", target_version=3)[0] == 200
+        assert receiver.stop() == 0
+        # Segue only goes forward.
+        message = segue.fails("version_mismatch", "serve", "--name", NAME, *at(store),
+                              "--version", 2)
+        assert "rebuild" in message
+    segue.fails("invalid_argument", "serve", "--name", NAME, *at(store), "--version", 1, "--follow",
+                100)
+
+
+def test_each_update_is_told(segue, store):
+    with serving(segue, NAME, *at(store), "--follow", 50) as receiver:
+        publish(segue, store, 3)
+        line = json.loads(receiver.process.stdout.readline())
+        assert (line["base_version"], line["version"]) == (2, 3)
+        assert line["payload_bytes"] > 0 and 0 < line["pause_s"] < 10
+
+
+def test_a_publisher_waits_for_engines(segue, store):
+    with serving(segue, NAME, *at(store)) as receiver:
+        step = ("publish", "--store", store, "--base", version_directory("bf16", 2), "--target",
+                version_directory("bf16", 3), "--wait-for", receiver.url, "--wait-timeout")
+        message = segue.fails("unavailable", *step, 0.3)
+        assert receiver.url in message and "version 2" in message
+        assert receiver.post("/update_weights_from_gpu_delta")[0] == 200
+        assert segue(*step, 5)["already_published"]  # It is there, and now the engine has it too.
+        segue.fails("invalid_argument", *step[:-2], "localhost:1")
+
+
+def test_an_engine_that_waits_can_be_stopped(segue, store):
+    with serving(segue, NAME, *at(store)) as receiver:
+        with open(f"/dev/shm/segue-{NAME}", "r+b") as segment:
+            segment.seek(64)  # docs/protocol.md, section 6: the gate's word.
+            segment.write(b"\1")
+        engine = subprocess.Popen([segue.binary, "engine", "--name", NAME, "--json"],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(1)
+        engine.terminate()
+        output, _ = engine.communicate(timeout=5)
+        assert engine.returncode == 0 and json.loads(output)["steps"] == 0
+
+
 def test_token(segue, store):
     done = subprocess.run([segue.binary, "serve", "--name", NAME, *map(str, at(store)),
                            "--listen", "0.0.0.0:0"], capture_output=True, text=True, check=False)

@@ -6,7 +6,7 @@ import re
 import urllib.request
 
 from e2e_support import version_directory
-from live_support import serving
+from live_support import Serving, serving
 from live_segment import read_checkpoint
 from store_support import serving_store, token_set, wait_for_version
 
@@ -52,6 +52,22 @@ def test_a_chain_of_relays(segue, tmp_path):
                 assert live == read_checkpoint(version_directory("bf16", 4))
             assert third.stop() == 0
         assert not list((tmp_path / "kept").iterdir())
+
+
+def test_killed_relays_leave_nothing(segue, tmp_path, trace_stores):
+    kept = tmp_path / "kept"
+    for ends in (Serving.kill, Serving.stop):
+        with serving(segue, NAME, "--store", trace_stores["bf16"], "--checkpoint",
+                     version_directory("bf16", 0), "--relay", "--relay-dir", kept) as receiver:
+            folder, = kept.iterdir()
+            assert list(folder.glob("*/payloads/*/*"))
+            ends(receiver)
+        assert folder.exists() == (ends is Serving.kill)
+    assert not list(kept.iterdir())
+    message = segue.fails("not_found", "serve", "--name", NAME, "--store", trace_stores["bf16"],
+                          "--checkpoint", version_directory("bf16", 0), "--relay", "--relay-dir",
+                          tmp_path / "no/where")
+    assert "no/where" in message and not (tmp_path / "no").exists()
 
 
 def test_addresses_are_checked(segue, tmp_path, trace_stores):

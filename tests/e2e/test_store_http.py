@@ -20,6 +20,11 @@ NAME = f"e2e-http-{os.getpid()}"
 def test_every_verb(segue, tmp_path):
     with serving_store(segue, tmp_path / "store") as url, token_set():
         whole_story(segue, url, tmp_path, NAME)
+        listed = segue("inspect", url)
+        assert listed["kind"] == "store" and listed["lineages"]
+        name = listed["lineages"][0]["lineage"]
+        for folder in (f"{url}/{name}", f"{url}/{name}/"):
+            assert segue("inspect", folder) == {"kind": "lineage", **listed["lineages"][0]}
         metrics = urllib.request.urlopen(url + "/.metrics", timeout=10).read().decode()
         assert "segue_store_sent_payload_bytes_total" in metrics
     # What was published over HTTP is a store like any other, and nothing else is left.

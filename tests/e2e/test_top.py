@@ -87,3 +87,6 @@ def test_refusals(segue, tmp_path):
     done = subprocess.run(segue.command("top", "--once", "--store", tmp_path / "none"),
                           capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == support.EXIT_CODES["unavailable"]
+    # What no later look can find either.
+    segue.fails("unsupported", "top", "--store", "gopher://x")
+    segue.fails("invalid_argument", "top", "--store", "s3://bucket/run")
