@@ -100,13 +100,17 @@ class Publisher {
   // Reads `size` bytes at `data` and needs them no longer. InvalidArgument, with the version still
   // begun, for a tensor that is unknown, not owned, of another size or there already.
   Status Put(std::string_view name, const std::byte* data, std::uint64_t size);
+  // The same for a tensor whose dtype and shape are known: they must be those of the model too, as
+  // other ones may have the same size (case C4).
+  Status Put(const SourceTensor& tensor);
   Status PutUnchanged(std::string_view name);
   // Ends the version that is begun, whatever comes of it; but where a tensor is missing it stays
   // begun.
   Result<PublishReport> Commit();
   void Discard();
 
-  // Begin, Put of each tensor that has data, Commit; compared on all threads at once.
+  // Begin, Put of each tensor that has data (with its dtype and shape), Commit; compared on all
+  // threads at once. Where a tensor is refused nothing stays begun.
   Result<PublishReport> Publish(std::span<const SourceTensor> tensors,
                                 std::optional<std::uint64_t> version = {});
 

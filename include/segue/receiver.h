@@ -35,6 +35,8 @@ struct ReceiverOptions {
   std::uint64_t scrub_rate = 0;  // Bytes a second; 0 for no scrub.
   bool rebuild = false;          // Start from the checkpoint whatever the segment holds.
   std::optional<std::uint64_t> version = {};  // To start at; by default the newest.
+  // Go to the store's newest version at the start; otherwise stay at the version that is held.
+  bool catch_up = true;
   // For an engine with control of its own, besides its gate; none: the gate alone.
   EngineHooks hooks = {};
   KeyFiles keys;
@@ -159,8 +161,8 @@ struct PrepareRequest {
 class Receiver {
  public:
   // Takes the segment over, or makes one from the checkpoint; then catches up with the store's
-  // newest version. The gate is open when this returns. Tainted: the segment is poisoned and
-  // `options.rebuild` was not set.
+  // newest version, unless `options.catch_up` is unset. The gate is open when this returns.
+  // Tainted: the segment is poisoned and `options.rebuild` was not set.
   static Result<std::unique_ptr<Receiver>> Open(const ReceiverOptions& options);
   // The same for weights of this process, which are some version of the lineage already (or of one
   // to come); `options.name` and `options.rebuild` are not looked at, and `options.checkpoint` only

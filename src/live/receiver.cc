@@ -311,7 +311,9 @@ class Receiver::Impl : public Followed {
                           ": Segue only goes forward; rebuild them from the checkpoint "
                           "(--rebuild)"));
     }
-    SEGUE_RETURN_IF_ERROR(engine_.LetGoUnless(CatchUp(wanted, /*reopen=*/true)));
+    if (engine_.options().catch_up) {
+      SEGUE_RETURN_IF_ERROR(engine_.LetGoUnless(CatchUp(wanted, /*reopen=*/true)));
+    }
     SEGUE_RETURN_IF_ERROR(engine_.LetGo());
     {
       const std::lock_guard lock(mutex_);

@@ -151,6 +151,20 @@ TEST_F(ReceiverTest, OneStepOverManyVersions) {
 }
 
 // An engine may start before the trainer has published anything.
+TEST_F(ReceiverTest, StaysAtTheVersionHeldWhenToldTo) {
+  Advance(1);
+  Advance(2);
+  ReceiverOptions options = Options();
+  options.catch_up = false;
+  const auto receiver = Open(options);
+  ASSERT_NE(receiver, nullptr);
+  EXPECT_EQ(receiver->status().version, 0u);
+  EXPECT_TRUE(receiver->status().ready);
+  ExpectLive(0);
+  ASSERT_TRUE(receiver->Update(To(1)).ok());
+  ExpectLive(1);
+}
+
 TEST_F(ReceiverTest, BeforeTheFirstVersion) {
   ASSERT_TRUE(MakeDirectories(store_).ok());
   ReceiverOptions options = Options();

@@ -87,12 +87,14 @@ class Publisher::Impl {
 
   Status Put(std::string_view name, const std::byte* data, std::uint64_t size) {
     SEGUE_ASSIGN_OR_RETURN(const std::size_t tensor, FindForPut(name));
-    const std::uint64_t expected = plan_.tensors()[tensor].size;
-    if (size != expected) {
-      return InvalidArgument("tensor " + Quoted(name) + " has " + std::to_string(size) +
-                             " bytes, expected " + std::to_string(expected));
-    }
+    SEGUE_RETURN_IF_ERROR(CheckSize(tensor, size));
     return PutAll({{tensor, baseline_->Tensor(tensor), data}});
+  }
+
+  Status Put(const SourceTensor& tensor) {
+    std::vector<TensorChange> changes;
+    SEGUE_RETURN_IF_ERROR(AddChange(tensor, changes));
+    return PutAll(changes);
   }
 
   Status PutUnchanged(std::string_view name) {
@@ -260,13 +262,29 @@ class Publisher::Impl {
     return tensor;
   }
 
+  Status CheckSize(std::size_t number, std::uint64_t size) const {
+    const PlanTensor& known = plan_.tensors()[number];
+    if (size == known.size) return {};
+    return InvalidArgument("tensor " + Quoted(known.spec.name) + " has " + std::to_string(size) +
+                           " bytes, expected " + std::to_string(known.size));
+  }
+
+  // A delta of bytes cannot change what a tensor is (case C4).
   Status AddChange(const SourceTensor& tensor, std::vector<TensorChange>& changes) {
     SEGUE_ASSIGN_OR_RETURN(const std::size_t number, FindForPut(tensor.name));
-    if (tensor.size != plan_.tensors()[number].size) {
-      return InvalidArgument("tensor " + Quoted(tensor.name) + " has " +
-                             std::to_string(tensor.size) + " bytes, expected " +
-                             std::to_string(plan_.tensors()[number].size));
+    const TensorSpec& known = plan_.tensors()[number].spec;
+    const auto dtype = DtypeFromName(tensor.dtype);
+    if (!dtype) {
+      return Unsupported("tensor " + Quoted(tensor.name) + " has the unknown dtype '" +
+                         tensor.dtype + "'");
     }
+    const TensorSpec given{tensor.name, *dtype, tensor.shape};
+    if (given != known) {
+      return InvalidArgument("tensor " + Quoted(tensor.name) + " is " + DescribeTensor(given) +
+                             ", expected " + DescribeTensor(known) +
+                             "; another dtype or shape needs a lineage of its own");
+    }
+    SEGUE_RETURN_IF_ERROR(CheckSize(number, tensor.size));
     changes.push_back({number, baseline_->Tensor(number), tensor.data});
     return {};
   }
@@ -421,6 +439,7 @@ Status Publisher::Begin(std::optional<std::uint64_t> version) { return impl_->Be
 Status Publisher::Put(std::string_view name, const std::byte* data, std::uint64_t size) {
   return impl_->Put(name, data, size);
 }
+Status Publisher::Put(const SourceTensor& tensor) { return impl_->Put(tensor); }
 Status Publisher::PutUnchanged(std::string_view name) { return impl_->PutUnchanged(name); }
 Result<PublishReport> Publisher::Commit() { return impl_->Commit(); }
 void Publisher::Discard() { impl_->Discard(); }

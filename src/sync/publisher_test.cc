@@ -33,6 +33,13 @@ std::vector<SourceTensor> SourcesOf(test::MiniTrainer& trainer) {
   return sources;
 }
 
+Status PutAlone(Publisher& publisher, const SourceTensor& tensor) {
+  SEGUE_RETURN_IF_ERROR(publisher.Begin());
+  const Status status = publisher.Put(tensor);
+  publisher.Discard();
+  return status;
+}
+
 // Every second tensor, from the owner's number on; the others without bytes.
 std::vector<SourceTensor> SourcesOf(test::MiniTrainer& trainer, std::uint32_t owner,
                                     std::uint32_t owner_count) {
@@ -190,6 +197,36 @@ TEST_F(PublisherTest, RefusesWrongTensorsAtTheStart) {
   trainer_.Step(2);  // Never published.
   EXPECT_EQ(Publisher::Open(Options(), SourcesOf(trainer_)).status().code(),
             StatusCode::kVersionMismatch);
+}
+
+// The same bytes under another dtype or shape (case C4): named, nothing visible, nothing begun.
+TEST_F(PublisherTest, RefusesAnotherDtypeOrShape) {
+  const auto publisher = Open(Options());
+  const std::vector<SourceTensor> sources = SourcesOf(trainer_);
+  const auto refused = [&](const SourceTensor& tensor, const char* what) {
+    std::vector<SourceTensor> changed = sources;
+    changed[0] = tensor;
+    for (const Status& status :
+         {publisher->Publish(changed).status(), PutAlone(*publisher, tensor)}) {
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+      EXPECT_THAT(status.message(), HasSubstr("tensor '" + tensor.name + "' is " + what));
+    }
+  };
+  ASSERT_EQ(sources[0].dtype, "BF16");
+  SourceTensor tensor = sources[0];
+  tensor.dtype = "F16";
+  refused(tensor, "F16");
+  tensor = sources[0];
+  std::reverse(tensor.shape.begin(), tensor.shape.end());
+  tensor.shape.push_back(1);
+  refused(tensor, "BF16");
+  tensor = sources[0];
+  tensor.dtype = "U9";
+  EXPECT_EQ(PutAlone(*publisher, tensor).code(), StatusCode::kUnsupported);
+  const std::string lineage = JoinPath(store_, object_name::Lineage("default"));
+  EXPECT_FALSE(FileExists(lineage));
+  EXPECT_TRUE(publisher->Publish(sources).ok());
+  EXPECT_TRUE(FileExists(lineage));
 }
 
 TEST_F(PublisherTest, MissingMayMeanUnchanged) {

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Step gate: between the threads of one process that compute with weights and the receiver that
+// changes them there (segue/receiver.h, BoundModel). The same promise as the gate of a segment
+// (segue/engine.h), without shared memory.
+//
+//   StepGate gate;
+//   BoundModel model = ...;
+//   gate.Guard(model);                              // close_gate and open_gate of the model.
+//   ...
+//   if (gate.Enter(std::chrono::seconds(30)).ok()) { Forward(...); gate.Leave(); }
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "segue/receiver.h"
+#include "segue/status.h"
+
+namespace segue {
+
+// Any thread may call anything. Neither copied nor moved: others wait on its words.
+class StepGate {
+ public:
+  StepGate() = default;
+  StepGate(const StepGate&) = delete;
+  StepGate& operator=(const StepGate&) = delete;
+
+  // Sets the model's gate to this one, which outlives the receiver.
+  void Guard(BoundModel& model);
+
+  // Before weights are read; a thread that is inside does not enter again. Some nanoseconds while
+  // the gate is open; waits while it is closed, and at the deadline fails as Unavailable.
+  Status Enter(std::chrono::milliseconds deadline) {
+    if (TryEnter()) [[likely]]
+      return {};
+    return EnterWhenOpen(deadline);
+  }
+  // Whether it could enter at once.
+  bool TryEnter() {
+    inside_.fetch_add(1);
+    if (closed_.load() == 0) [[likely]]
+      return true;
+    Leave();
+    return false;
+  }
+  // Once for every success of the above.
+  void Leave() {
+    inside_.fetch_sub(1);
+    if (closed_.load() != 0) [[unlikely]]
+      Drained();
+  }
+
+  // Returns once nobody is inside. Unavailable at the deadline: open again, as it was.
+  Status Close(std::chrono::milliseconds deadline);
+  void Open();
+
+  std::uint32_t inside() const { return inside_.load(); }
+
+ private:
+  Status EnterWhenOpen(std::chrono::milliseconds deadline);
+  void Drained();
+
+  // All accesses are sequentially consistent: either who enters sees the gate closed, or who closes
+  // sees it inside.
+  std::atomic<std::uint32_t> closed_{0};
+  std::atomic<std::uint32_t> inside_{0};
+  std::atomic<std::uint32_t> drained_{0};  // Counts leavings while the gate was closed.
+};
+
+}  // namespace segue

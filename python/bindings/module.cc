@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The module segue._core: the public C++ API (include/segue) as Python objects.
+#include "bindings/module.h"
+
+#include "bindings/interpreter.h"
+
+NB_MODULE(_core, module) {
+  module.attr("__version__") = SEGUE_VERSION;
+  module.def("end_interpreter", &segue::python::EndInterpreter,
+             "From now on no callback enters Python. Called once, when the interpreter ends.");
+  segue::python::BindView(module);
+  segue::python::BindImport(module);
+  segue::python::BindHooks(module);
+  segue::python::BindPublisher(module);
+  segue::python::BindEngine(module);
+  segue::python::BindReceiver(module);
+}

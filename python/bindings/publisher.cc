@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// segue/publisher.h in Python.
+#include "segue/publisher.h"
+
+#include <nanobind/stl/function.h>
+#include <nanobind/stl/unique_ptr.h>
+
+#include <mutex>
+
+#include "bindings/interpreter.h"
+#include "bindings/module.h"
+#include "bindings/record.h"
+#include "bindings/source.h"
+#include "segue/fleet.h"
+
+namespace segue::python {
+namespace {
+
+// A publisher that is closed lets go of its baseline. One call at a time: another one is refused.
+// A child made by fork has not got its threads: it can neither use nor end it.
+class PublisherHandle {
+ public:
+  explicit PublisherHandle(std::unique_ptr<Publisher> publisher)
+      : publisher_(std::move(publisher)) {}
+  ~PublisherHandle() { Close(); }
+  PublisherHandle(const PublisherHandle&) = delete;
+  PublisherHandle& operator=(const PublisherHandle&) = delete;
+
+  template <typename Call>
+  auto Use(Call call) {
+    return Run([&]() -> decltype(call(*publisher_)) {
+      SEGUE_RETURN_IF_ERROR(process_.Check("the publisher"));
+      const std::unique_lock lock(mutex_, std::try_to_lock);
+      if (!lock.owns_lock()) return InvalidArgument("another thread uses this publisher");
+      if (!publisher_) return InvalidArgument("the publisher is closed");
+      return call(*publisher_);
+    });
+  }
+  void Close() {
+    if (!process_.Check("").ok()) {
+      (void)publisher_.release();
+      return;
+    }
+    const WithoutGil released;
+    const std::lock_guard lock(mutex_);
+    publisher_.reset();
+  }
+
+ private:
+  const OwnProcess process_;
+  std::mutex mutex_;
+  std::unique_ptr<Publisher> publisher_;
+};
+
+std::unique_ptr<PublisherHandle> OpenFromTensors(const PublisherOptions& options,
+                                                 std::vector<Source> base) {
+  const std::vector<SourceTensor> sources = MakeSources(std::move(base));
+  return std::make_unique<PublisherHandle>(
+      Run([&] { return Publisher::Open(options, std::span<const SourceTensor>(sources)); }));
+}
+
+std::unique_ptr<PublisherHandle> OpenFromCheckpoint(const PublisherOptions& options,
+                                                    const std::string& checkpoint,
+                                                    const std::vector<std::string>& owned) {
+  return std::make_unique<PublisherHandle>(
+      Run([&] { return Publisher::Open(options, checkpoint, owned); }));
+}
+
+Cohort MakeCohort(std::vector<std::string> engines, const std::string& token, double timeout) {
+  Cohort cohort;
+  cohort.engines = std::move(engines);
+  cohort.probe = HttpEngineProbe(token);
+  cohort.timeout = Milliseconds(timeout);
+  return cohort;
+}
+
+// How long one look at engines may take before signals are looked at.
+constexpr double kLookSeconds = 0.5;
+
+// In pieces, so that Ctrl-C ends it.
+void WaitFor(PublisherHandle& publisher, const std::vector<std::string>& engines,
+             const std::string& token, double timeout) {
+  const auto limit = std::chrono::steady_clock::now() + Milliseconds(timeout);
+  for (;;) {
+    const double left =
+        std::chrono::duration<double>(limit - std::chrono::steady_clock::now()).count();
+    const bool last = left <= kLookSeconds;
+    const Cohort cohort = MakeCohort(engines, token, last ? left : kLookSeconds);
+    Status status;
+    publisher.Use([&](Publisher& used) {
+      status = used.WaitForAcknowledgement(cohort);
+      return Status();
+    });
+    if (status.ok() || last || status.code() != StatusCode::kUnavailable) {
+      OrRaise(status);
+      return;
+    }
+    RaisePendingSignal();
+  }
+}
+
+void BindReports(nb::module_& module) {
+  Record<AnchorReport>(module, "AnchorReport", "An anchor of the lineage after a publish.")
+      .Field("name", &AnchorReport::name, "")
+      .Field("version", &AnchorReport::version, "The version that it names.")
+      .Field("target_version", &AnchorReport::target_version, "Where its delta leads.")
+      .Field("payload_bytes", &AnchorReport::payload_bytes, "Of its delta.");
+  using R = PublishReport;
+  Record<R>(module, "PublishReport", "What a publish did; sizes in bytes, times in seconds.")
+      .Field("lineage", &R::lineage, "")
+      .Field("base_version", &R::base_version, "What the delta starts from.")
+      .Field("target_version", &R::target_version, "The version that was made.")
+      .Field("base_digest", &R::base_digest, "32 hexadecimal digits.")
+      .Field("target_digest", &R::target_digest, "32 hexadecimal digits.")
+      .Field("already_published", &R::already_published, "The same content was there before.")
+      .Field("committed", &R::committed, "The version is visible.")
+      .Field("model_bytes", &R::model_bytes, "")
+      .Field("payload_bytes", &R::payload_bytes, "Of all owners known to this call.")
+      .Field("published_bytes", &R::published_bytes, "With manifest, plan and layout.")
+      .Field("changed_chunks", &R::changed_chunks, "")
+      .Field("changed_elements", &R::changed_elements, "")
+      .Field("open_s", &R::open_s, "")
+      .Field("encode_s", &R::encode_s, "Diff and encode.")
+      .Field("commit_s", &R::commit_s, "Until the version was visible.")
+      .Field("anchor_s", &R::anchor_s, "After that, for anchors.")
+      .Field("anchors", &R::anchors, "")
+      .Field("pruned", &R::pruned, "Versions removed.")
+      .Field("warnings", &R::warnings, "");
+}
+
+void BindOptions(nb::module_& module) {
+  using O = PublisherOptions;
+  nb::class_<O>(module, "PublisherOptions", "As in segue/publisher.h.")
+      .def(nb::init<>())
+      .def_rw("store", &O::store)
+      .def_rw("lineage", &O::lineage)
+      .def_rw("profile", &O::profile)
+      .def_rw("chunk_size", &O::chunk_size, nb::arg().none())
+      .def_rw("shard_size", &O::shard_size)
+      .def_rw("allow_branch", &O::allow_branch)
+      .def_rw("threads", &O::threads)
+      .def_rw("owner", &O::owner)
+      .def_rw("owner_count", &O::owner_count)
+      .def_rw("session", &O::session)
+      .def_rw("owner_timeout_seconds", &O::owner_timeout_seconds)
+      .def_rw("retain", &O::retain)
+      .def_rw("missing_is_unchanged", &O::missing_is_unchanged)
+      .def(
+          "set_keys",
+          [](O& options, std::string sign, std::vector<std::string> known) {
+            options.keys = {std::move(sign), std::move(known)};
+          },
+          nb::arg("sign_key"), nb::arg("public_keys"))
+      .def(
+          "add_anchor",
+          [](O& options, std::string name, std::optional<std::uint64_t> version) {
+            options.anchors.push_back({std::move(name), version});
+          },
+          nb::arg("name"), nb::arg("version").none())
+      .def(
+          "set_cohort",
+          [](O& options, std::vector<std::string> engines, const std::string& token,
+             double timeout) { options.cohort = MakeCohort(std::move(engines), token, timeout); },
+          nb::arg("engines"), nb::arg("token"), nb::arg("timeout"));
+}
+
+}  // namespace
+
+void BindPublisher(nb::module_& module) {
+  BindReports(module);
+  BindOptions(module);
+  nb::class_<PublisherHandle>(module, "Publisher", "As in segue/publisher.h.")
+      .def_static("from_tensors", &OpenFromTensors, nb::arg("options"), nb::arg("base"))
+      .def_static("from_checkpoint", &OpenFromCheckpoint, nb::arg("options"), nb::arg("checkpoint"),
+                  nb::arg("owned"))
+      .def(
+          "begin",
+          [](PublisherHandle& self, std::optional<std::uint64_t> version) {
+            self.Use([&](Publisher& used) { return used.Begin(version); });
+          },
+          nb::arg("version").none())
+      .def(
+          "put",
+          [](PublisherHandle& self, Source source) {
+            const SourceTensor tensor = MakeSource(std::move(source));
+            self.Use([&](Publisher& used) { return used.Put(tensor); });
+          },
+          nb::arg("source"))
+      .def(
+          "put_unchanged",
+          [](PublisherHandle& self, const std::string& name) {
+            self.Use([&](Publisher& used) { return used.PutUnchanged(name); });
+          },
+          nb::arg("name"))
+      .def("commit",
+           [](PublisherHandle& self) {
+             return self.Use([](Publisher& used) { return used.Commit(); });
+           })
+      .def("discard",
+           [](PublisherHandle& self) {
+             self.Use([](Publisher& used) {
+               used.Discard();
+               return Status();
+             });
+           })
+      .def(
+          "publish",
+          [](PublisherHandle& self, std::vector<Source> sources,
+             std::optional<std::uint64_t> version) {
+            const std::vector<SourceTensor> tensors = MakeSources(std::move(sources));
+            return self.Use([&](Publisher& used) { return used.Publish(tensors, version); });
+          },
+          nb::arg("sources"), nb::arg("version").none())
+      .def("wait_for", &WaitFor, nb::arg("engines"), nb::arg("token"), nb::arg("timeout"))
+      .def("move_baseline",
+           [](PublisherHandle& self) {
+             self.Use([](Publisher& used) { return used.MoveBaseline(); });
+           })
+      .def("version",
+           [](PublisherHandle& self) {
+             return self.Use([](Publisher& used) {
+               return Result<std::optional<std::uint64_t>>(used.version());
+             });
+           })
+      .def("baseline_bytes",
+           [](PublisherHandle& self) {
+             return self.Use(
+                 [](Publisher& used) { return Result<std::uint64_t>(used.baseline_bytes()); });
+           })
+      .def("close", &PublisherHandle::Close);
+}
+
+}  // namespace segue::python

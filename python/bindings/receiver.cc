@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// segue/receiver.h in Python.
+#include "segue/receiver.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <tuple>
+
+#include "bindings/callback.h"
+#include "bindings/hooks.h"
+#include "bindings/module.h"
+#include "bindings/receiver_handle.h"
+#include "bindings/record.h"
+#include "bindings/source.h"
+#include "bindings/step.h"
+
+namespace segue::python {
+namespace {
+
+using Version = std::optional<std::uint64_t>;
+using Raised = std::shared_ptr<RaisedInCallback>;
+
+// A tensor, how its elements lie in the buffer (address and bytes of the source), and which copy of
+// how many it is.
+using Part = std::tuple<Source, std::optional<View>, std::uint32_t, std::uint32_t>;
+
+struct RanksHandle {
+  SumOverRanks sum;
+};
+
+// --- What C++ calls
+// -------------------------------------------------------------------------------
+
+// A callable that gets a bytearray of 64-bit words in the machine's order, and adds them up over
+// all ranks in place.
+SumOverRanks MakeSum(const Callback& call, const Raised& raised) {
+  return [call, raised](std::span<std::uint64_t> sums) {
+    return InPython(call.what(), raised.get(), [&] {
+      const nb::bytearray words(sums.data(), sums.size_bytes());
+      SEGUE_RETURN_IF_ERROR(call.CallOnly(raised.get(), words));
+      if (words.size() != sums.size_bytes()) {
+        return InvalidArgument(call.what() + " changed the number of words");
+      }
+      std::memcpy(sums.data(), words.data(), sums.size_bytes());
+      return Status();
+    });
+  };
+}
+
+// A generation that cannot be had is another one: nothing is touched.
+std::function<std::uint64_t()> MakeGeneration(const Callback& call, const Raised& raised) {
+  auto last = std::make_shared<std::atomic<std::uint64_t>>(0);
+  return [call, raised, last] {
+    const Status status = call.Call(raised.get(), [&](const nb::object& answer) {
+      *last = nb::cast<std::uint64_t>(answer);
+      return Status();
+    });
+    return status.ok() ? last->load() : ~last->load();
+  };
+}
+
+struct Callables {
+  nb::object generation;
+  nb::object sum_over_ranks;  // None, a RanksHandle or a callable.
+  nb::object close_gate;      // None: a gate of its own.
+  nb::object open_gate;
+};
+
+void SetGate(BoundModel& model, const Callables& callables, const ReceiverHandle::Parts& parts) {
+  if (callables.close_gate.is_none()) {
+    parts.gate->Guard(model);
+    return;
+  }
+  const Raised& raised = parts.raised;
+  model.close_gate = [raised, call = Callback(callables.close_gate, "close_gate")](
+                         std::chrono::milliseconds deadline) {
+    return call.CallOnly(raised.get(), static_cast<double>(deadline.count()) / 1000);
+  };
+  model.open_gate = [raised, call = Callback(callables.open_gate, "open_gate")] {
+    return call.CallOnly(raised.get());
+  };
+}
+
+BoundModel MakeModel(std::vector<Part> parts, const Callables& callables,
+                     const ReceiverHandle::Parts& own) {
+  BoundModel model;
+  model.tensors.reserve(parts.size());
+  for (auto& [source, view, copy, copy_count] : parts) {
+    auto& [name, dtype, shape, address, size] = source;
+    model.tensors.push_back({std::move(name), std::move(dtype), std::move(shape),
+                             AddressOf(address.value_or(0), size), size, std::move(view), copy,
+                             copy_count});
+  }
+  model.generation = MakeGeneration(Callback(callables.generation, "generation"), own.raised);
+  if (nb::isinstance<RanksHandle>(callables.sum_over_ranks)) {
+    model.sum_over_ranks = nb::cast<const RanksHandle&>(callables.sum_over_ranks).sum;
+  } else if (!callables.sum_over_ranks.is_none()) {
+    model.sum_over_ranks =
+        MakeSum(Callback(callables.sum_over_ranks, "sum_over_ranks"), own.raised);
+  }
+  SetGate(model, callables, own);
+  return model;
+}
+
+ReceiverHandle::Parts MakeParts(ReceiverOptions& options, const HooksHandle* hooks) {
+  ReceiverHandle::Parts parts;
+  parts.raised = hooks == nullptr ? std::make_shared<RaisedInCallback>() : hooks->raised;
+  if (hooks != nullptr) options.hooks = hooks->hooks;
+  return parts;
+}
+
+std::unique_ptr<ReceiverHandle> OpenBound(ReceiverOptions options, std::vector<Part> tensors,
+                                          nb::object generation, nb::object sum_over_ranks,
+                                          nb::object close_gate, nb::object open_gate,
+                                          const HooksHandle* hooks) {
+  const ReceiverHandle::Parts parts = MakeParts(options, hooks);
+  BoundModel model = MakeModel(std::move(tensors),
+                               {std::move(generation), std::move(sum_over_ranks),
+                                std::move(close_gate), std::move(open_gate)},
+                               parts);
+  auto receiver =
+      Run([&] { return Receiver::Open(options, std::move(model)); }, parts.raised.get());
+  return std::make_unique<ReceiverHandle>(std::move(receiver), parts);
+}
+
+std::unique_ptr<ReceiverHandle> OpenSegment(ReceiverOptions options, const HooksHandle* hooks) {
+  const ReceiverHandle::Parts parts = MakeParts(options, hooks);
+  auto receiver = Run([&] { return Receiver::Open(options); }, parts.raised.get());
+  return std::make_unique<ReceiverHandle>(std::move(receiver), parts);
+}
+
+// --- Updates
+// --------------------------------------------------------------------------------------
+
+constexpr std::string_view kOwnSession = "update-";
+
+std::string NewSession() {
+  static std::atomic<std::uint64_t> count{0};
+  return std::string(kOwnSession) + std::to_string(++count);
+}
+
+// What an update of ours has left applied, as the engine did not do its part, is finished first.
+Status FinishEarlier(Receiver& receiver, const ApplyChoices& choices) {
+  const ReceiverStatus status = receiver.status();
+  if (status.state != ReceiverState::kApplied || !status.session.starts_with(kOwnSession)) {
+    return {};
+  }
+  SEGUE_RETURN_IF_ERROR(receiver.Apply(status.session, choices));
+  return receiver.Resume(status.session);
+}
+
+// As Receiver::Update, but what was not applied is given up, so that the next call starts anew.
+Result<UpdateReport> UpdateOnce(ReceiverHandle& handle, Receiver& receiver,
+                                const PrepareRequest& request, const ApplyChoices& choices,
+                                bool signals) {
+  SEGUE_RETURN_IF_ERROR(FinishEarlier(receiver, choices));
+  SEGUE_RETURN_IF_ERROR(receiver.Prepare(request));
+  SEGUE_RETURN_IF_ERROR(signals ? handle.WaitPreparedOrSignal(receiver, request.session)
+                                : receiver.WaitPrepared());
+  Status applied = receiver.Apply(request.session, choices);
+  if (!applied.ok()) {
+    if (receiver.status().state == ReceiverState::kPrepared) {
+      SEGUE_RETURN_IF_ERROR(receiver.Abort(request.session));
+    }
+    return applied;
+  }
+  SEGUE_RETURN_IF_ERROR(receiver.Resume(request.session));
+  return receiver.status().last;
+}
+
+UpdateReport Update(ReceiverHandle& handle, Version to, bool flush_cache, bool abort_requests) {
+  const bool signals = IsMainThread();
+  PrepareRequest request;
+  request.session = NewSession();
+  request.target_version = to;
+  const ApplyChoices choices{flush_cache, abort_requests};
+  return handle.Use(
+      [&](Receiver& receiver) { return UpdateOnce(handle, receiver, request, choices, signals); });
+}
+
+void WaitPrepared(ReceiverHandle& handle) {
+  const bool signals = IsMainThread();
+  handle.Use([&](Receiver& receiver) {
+    if (!signals) return receiver.WaitPrepared();
+    return handle.WaitPreparedOrSignal(receiver, receiver.status().session);
+  });
+}
+
+// --- Steps of this process's threads
+// --------------------------------------------------------------
+
+struct LocalStep {
+  LocalStep(std::shared_ptr<StepGate> shared, std::chrono::milliseconds wait)
+      : gate(std::move(shared)), timeout(wait) {}
+  LocalStep(LocalStep&&) = default;
+  ~LocalStep() {
+    if (inside && gate) gate->Leave();
+  }
+  void Enter() {
+    if (inside) Raise(InvalidArgument("this step has been entered already"));
+    EnterOrRaise(timeout, [&](std::chrono::milliseconds wait) { return gate->Enter(wait); });
+    inside = true;
+  }
+  void Leave() {
+    if (!inside) Raise(InvalidArgument("this step has not been entered"));
+    inside = false;
+    gate->Leave();
+  }
+
+  std::shared_ptr<StepGate> gate;
+  std::chrono::milliseconds timeout;
+  bool inside = false;
+};
+
+// --- Classes
+// --------------------------------------------------------------------------------------
+
+void BindReports(nb::module_& module) {
+  using U = UpdateReport;
+  Record<U>(module, "UpdateReport", "One update: sizes in bytes, times in seconds.")
+      .Field("base_version", &U::base_version, "")
+      .Field("target_version", &U::target_version, "")
+      .Field("steps", &U::steps, "Published deltas that were joined into one.")
+      .Field("payload_bytes", &U::payload_bytes, "Fetched.")
+      .Field("staged_bytes", &U::staged_bytes, "")
+      .Field("changed_chunks", &U::changed_chunks, "")
+      .Field("changed_elements", &U::changed_elements, "")
+      .Field("fetch_s", &U::fetch_s, "")
+      .Field("stage_s", &U::stage_s, "")
+      .Field("preflight_s", &U::preflight_s, "")
+      .Field("gate_s", &U::gate_s, "From closing the gate until nobody was inside.")
+      .Field("apply_s", &U::apply_s, "Changed bytes written and proven.")
+      .Field("pause_s", &U::pause_s, "From closing the gate until it was open again.")
+      .Field("pause_started_ns", &U::pause_started_ns, "Of the machine's monotonic clock.")
+      .Field("fence_completed_ns", &U::fence_completed_ns, "The same; nobody was inside any more.")
+      .Field("resumed_ns", &U::resumed_ns, "The same; the gate was open again.")
+      .Field("flushed_caches", &U::flushed_caches, "That the engine's hooks reset.");
+  using S = ReceiverStatus;
+  Record<S>(module, "ReceiverStatus", "What a receiver holds and does.")
+      .Field("name", &S::name, "Of the segment; empty for bound weights.")
+      .Derived(
+          "state", [](const S& s) { return std::string(ReceiverStateName(s.state)); },
+          "'IDLE', 'PREPARING', 'PREPARED', ... (docs/protocol.md, section 7).")
+      .Field("ready", &S::ready, "The bytes are the version's, proven, and the gate is open.")
+      .Field("message", &S::message, "Why it failed or is not ready.")
+      .Field("session", &S::session, "")
+      .Field("lineage", &S::lineage, "")
+      .Field("version", &S::version, "")
+      .Field("target_version", &S::target_version, "As version when no update runs.")
+      .Field("digest", &S::digest, "32 hexadecimal digits.")
+      .Field("plan_digest", &S::plan_digest, "")
+      .Field("model_bytes", &S::model_bytes, "")
+      .Field("engines", &S::engines, "Attached now.")
+      .Field("applied_count", &S::applied_count, "")
+      .Field("scrub_passes", &S::scrub_passes, "Whole scans that agreed.")
+      .Field("scrub_faults", &S::scrub_faults, "")
+      .Field("last", &S::last, "The last update that was applied.");
+}
+
+void BindOptions(nb::module_& module) {
+  using O = ReceiverOptions;
+  nb::class_<O>(module, "ReceiverOptions", "As in segue/receiver.h.")
+      .def(nb::init<>())
+      .def_rw("store", &O::store)
+      .def_rw("lineage", &O::lineage)
+      .def_rw("checkpoint", &O::checkpoint)
+      .def_rw("name", &O::name)
+      .def_rw("staging", &O::staging)
+      .def_rw("threads", &O::threads)
+      .def_rw("background_threads", &O::background_threads)
+      .def_prop_rw(
+          "gate_timeout",
+          [](const O& o) { return static_cast<double>(o.gate_deadline.count()) / 1000; },
+          [](O& o, double seconds) { o.gate_deadline = Milliseconds(seconds); })
+      .def_rw("scrub_rate", &O::scrub_rate)
+      .def_rw("rebuild", &O::rebuild)
+      .def_rw("catch_up", &O::catch_up)
+      .def(
+          "set_keys",
+          [](O& o, std::string sign, std::vector<std::string> known) {
+            o.keys = {std::move(sign), std::move(known)};
+          },
+          nb::arg("sign_key"), nb::arg("public_keys"));
+}
+
+void BindSteps(nb::module_& module) {
+  nb::class_<LocalStep>(module, "LocalStep", "A step between updates of bound weights.")
+      .def(
+          "__enter__",
+          [](LocalStep& self) -> LocalStep& {
+            self.Enter();
+            return self;
+          },
+          nb::rv_policy::reference)
+      .def(
+          "__exit__", [](LocalStep& self, nb::handle, nb::handle, nb::handle) { self.Leave(); },
+          nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none());
+  nb::class_<RanksHandle>(module, "LocalRanks", "One rank of several that are threads here.");
+  module.def(
+      "make_local_ranks",
+      [](unsigned count, double timeout) {
+        std::vector<RanksHandle> ranks;
+        for (SumOverRanks& sum : MakeLocalRanks(count, Milliseconds(timeout))) {
+          ranks.push_back({std::move(sum)});
+        }
+        return ranks;
+      },
+      nb::arg("count"), nb::arg("timeout"));
+}
+
+void BindCalls(nb::class_<ReceiverHandle>& receiver) {
+  using H = ReceiverHandle;
+  receiver.def("update", &Update, nb::arg("to").none(), nb::arg("flush_cache"),
+               nb::arg("abort_requests"));
+  receiver.def("wait_prepared", &WaitPrepared);
+  receiver.def(
+      "prepare",
+      [](H& self, std::string session, Version to, Version base) {
+        PrepareRequest request;
+        request.session = std::move(session);
+        request.target_version = to;
+        request.base_version = base;
+        self.Use([&](Receiver& used) { return used.Prepare(request); });
+      },
+      nb::arg("session"), nb::arg("to").none(), nb::arg("base").none());
+  receiver.def(
+      "apply",
+      [](H& self, const std::string& session, bool flush, bool abort_requests) {
+        self.Use([&](Receiver& used) { return used.Apply(session, {flush, abort_requests}); });
+      },
+      nb::arg("session"), nb::arg("flush_cache"), nb::arg("abort_requests"));
+  receiver.def(
+      "resume",
+      [](H& self, const std::string& session, bool keep_pause) {
+        self.Use([&](Receiver& used) { return used.Resume(session, keep_pause); });
+      },
+      nb::arg("session"), nb::arg("keep_pause"));
+  receiver.def(
+      "abort",
+      [](H& self, const std::string& session) {
+        self.Use([&](Receiver& used) { return used.Abort(session); });
+      },
+      nb::arg("session"));
+  receiver.def("clear", [](H& self) { self.Use([](Receiver& used) { return used.Clear(); }); });
+  receiver.def(
+      "rebuild",
+      [](H& self, Version to) { self.Use([&](Receiver& used) { return used.Rebuild(to); }); },
+      nb::arg("to").none());
+  receiver.def(
+      "follow",
+      [](H& self, double interval) {
+        self.Use([&](Receiver& used) { return used.Follow(Milliseconds(interval)); });
+      },
+      nb::arg("interval"));
+  receiver.def("status", [](H& self) {
+    return self.Use([](Receiver& used) { return Result<ReceiverStatus>(used.status()); });
+  });
+  receiver.def("versions",
+               [](H& self) { return self.Use([](Receiver& used) { return used.Versions(); }); });
+}
+
+}  // namespace
+
+void BindReceiver(nb::module_& module) {
+  BindReports(module);
+  BindOptions(module);
+  BindSteps(module);
+  nb::class_<ReceiverHandle> receiver(module, "Receiver", "As in segue/receiver.h.");
+  receiver.def_static("open_bound", &OpenBound, nb::arg("options"), nb::arg("tensors"),
+                      nb::arg("generation"), nb::arg("sum_over_ranks").none(),
+                      nb::arg("close_gate").none(), nb::arg("open_gate").none(),
+                      nb::arg("hooks").none());
+  receiver.def_static("open_segment", &OpenSegment, nb::arg("options"), nb::arg("hooks").none());
+  BindCalls(receiver);
+  receiver.def(
+      "step",
+      [](ReceiverHandle& self, double timeout) {
+        return LocalStep(self.gate(), Milliseconds(timeout));
+      },
+      nb::arg("timeout") = 30.0);
+  receiver.def("close", &ReceiverHandle::Close);
+  module.def(
+      "remove_segment", [](const std::string& name) { Run([&] { return RemoveSegment(name); }); },
+      nb::arg("name"), "Ends the shared memory segment; who is attached keeps what it has.");
+}
+
+}  // namespace segue::python

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ReceiverHandle: who is inside, and who may still come.
+#include "bindings/receiver_handle.h"
+
+#include <thread>
+#include <utility>
+
+#include "bindings/step.h"
+
+namespace segue::python {
+namespace {
+
+// The receiver that this thread is in a call of.
+thread_local const ReceiverHandle* in_call_of = nullptr;
+
+}  // namespace
+
+Result<const ReceiverHandle*> ReceiverHandle::BeginCall() {
+  SEGUE_RETURN_IF_ERROR(process_.Check("the receiver"));
+  const std::lock_guard lock(mutex_);
+  if (closed_) return InvalidArgument("the receiver is closed");
+  ++calls_;
+  return std::exchange(in_call_of, this);
+}
+
+void ReceiverHandle::EndCall(const ReceiverHandle* outer) {
+  const std::lock_guard lock(mutex_);
+  in_call_of = outer;
+  if (--calls_ == 0) changed_.notify_all();
+}
+
+void ReceiverHandle::Close() {
+  if (!process_.Check("").ok()) {
+    (void)receiver_.release();
+    return;
+  }
+  if (in_call_of == this) {
+    Raise(InvalidArgument("a receiver cannot be closed from inside one of its own calls"));
+  }
+  const WithoutGil released;
+  std::unique_lock lock(mutex_);
+  closed_ = true;
+  changed_.wait(lock, [this] { return calls_ == 0; });
+  receiver_.reset();
+}
+
+Status ReceiverHandle::WaitPreparedOrSignal(Receiver& receiver, const std::string& session) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<Status> outcome;
+  std::jthread waiter([&] {
+    Status status = receiver.WaitPrepared();
+    const std::lock_guard lock(mutex);
+    outcome = std::move(status);
+    changed.notify_all();
+  });
+  std::unique_lock lock(mutex);
+  while (!changed.wait_for(lock, kSignalPeriod, [&] { return outcome.has_value(); })) {
+    lock.unlock();
+    const Status signal = InPython("a signal handler", parts_.raised.get(), [] {
+      RaisePendingSignal();
+      return Status();
+    });
+    if (!signal.ok()) {
+      (void)receiver.Abort(session);
+      return signal;
+    }
+    lock.lock();
+  }
+  return *outcome;
+}
+
+}  // namespace segue::python

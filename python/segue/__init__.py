@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Segue: bit-exact weight deltas for reinforcement learning and inference engines.
+
+    publisher = segue.Publisher("dir:/mnt/run7", base=model.state_dict())
+    publisher.publish(model.named_parameters(), step=step)
+
+    weights = segue.attach("engine-0")            # Weights that `segue serve` keeps.
+    with weights.step(): logits = forward(weights)
+
+    receiver = segue.Receiver("dir:/mnt/run7")    # Weights of this process.
+    receiver.bind(name, tensor)
+    receiver.update(to=7)
+
+docs/python.md tells more; `python -m segue` is the command line.
+"""
+
+from segue._core import (EngineVersion, PublishReport, ReceiverStatus, SharedTensor, UpdateReport,
+                         View, __version__, blocked_scale_views, box_view, column_slice,
+                         remove_segment, row_slice, transposed_view)
+from segue.errors import (CorruptionError, Error, InternalError, InvalidArgumentError,
+                          NotFoundError, ResourceExhaustedError, TaintedError, UnavailableError,
+                          UnsupportedError, VersionMismatchError)
+from segue.publisher import Publisher
+from segue.receiver import Receiver, engine_hooks, http_hooks, local_ranks
+from segue.tensors import TensorSpec
+from segue.weights import Weights, attach
+
+__all__ = [
+    "CorruptionError", "EngineVersion", "Error", "InternalError", "InvalidArgumentError",
+    "NotFoundError", "PublishReport", "Publisher", "Receiver", "ReceiverStatus",
+    "ResourceExhaustedError", "SharedTensor", "TaintedError", "TensorSpec", "UnavailableError",
+    "UnsupportedError", "UpdateReport", "VersionMismatchError", "View", "Weights", "__version__",
+    "attach", "blocked_scale_views", "box_view", "column_slice", "engine_hooks", "http_hooks",
+    "local_ranks", "remove_segment", "row_slice", "transposed_view",
+]

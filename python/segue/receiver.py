@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Receiver: keeps live weights in step with a store, either tensors of this process or a segment
+in shared memory that engines attach to."""
+
+import atexit
+import os
+import weakref
+
+from segue import _core
+from segue.errors import InvalidArgumentError
+from segue.tensors import describe
+
+_open = weakref.WeakSet()
+
+
+class Receiver:
+    """Brings live weights from version to version: stages a delta while they are used, holds the
+    users at the gate for the apply alone, and reports a version only after proof.
+
+    For tensors of this process, bind() each of them, then update():
+
+        receiver = segue.Receiver("dir:/mnt/run7")
+        for name, parameter in model.named_parameters():
+            receiver.bind(name, parameter.data)
+        receiver.update()                    # The newest version; the tensors are written in place.
+        with receiver.step(): ...            # In the threads that compute with them.
+
+    For engines of other processes, give a `name`: the receiver loads `checkpoint` into the shared
+    memory segment of that name, which segue.attach() finds (`rebuild`: whatever it holds).
+
+    `staging`: directory for payload files. `threads`: for the apply, 0 for all cores;
+    `background_threads`: for what runs beside the engine. `gate_timeout`: seconds to wait until no
+    step runs. `scrub_rate`: bytes a second to check at rest, 0 for none.
+    `public_keys`: PEM files; with
+    any, what none of them has signed is refused. `hooks`: control of an engine (`EngineHooks`).
+    `close_gate(seconds)`, `open_gate()`: a gate of one's own instead of step(); both are called by
+    the thread that applies, close_gate raises where the readers do not stop. `ranks`: how many
+    receivers there are for one engine, of which this is number `rank`; `sum_over_ranks(words)` adds
+    a bytearray of 64-bit integers up over all of them, modulo 2^64, in place, or is one of
+    `local_ranks(count)`. Every rank makes the same calls in the same order.
+
+    Any thread may call it. Exceptions of callbacks are the cause (`__cause__`) of what is raised.
+    Ctrl-C ends a wait for a prepare (nothing is changed then); an apply runs to its end first.
+    """
+
+    def __init__(self, store, *, lineage="default", checkpoint=None, name=None, staging=None,
+                 threads=0, background_threads=1, gate_timeout=30.0, scrub_rate=0, rebuild=False,
+                 sign_key=None, public_keys=(), hooks=None, close_gate=None, open_gate=None,
+                 rank=0, ranks=1, sum_over_ranks=None):
+        options = _core.ReceiverOptions()
+        options.store, options.lineage = os.fspath(store), lineage
+        options.checkpoint = os.fspath(checkpoint or "")
+        options.name, options.staging = name or "", os.fspath(staging or "")
+        options.threads, options.background_threads = threads, background_threads
+        options.gate_timeout, options.scrub_rate = gate_timeout, scrub_rate
+        options.rebuild, options.catch_up = rebuild, bool(name)
+        options.set_keys(os.fspath(sign_key or ""), [os.fspath(key) for key in public_keys])
+        if (close_gate is None) != (open_gate is None):
+            raise InvalidArgumentError("close_gate and open_gate go together")
+        if (ranks > 1) != (sum_over_ranks is not None) or not 0 <= rank < max(ranks, 1):
+            raise InvalidArgumentError("several ranks need sum_over_ranks, and a rank below ranks")
+        self._options, self._hooks = options, hooks
+        self._gate = (close_gate, open_gate)
+        self._sum_over_ranks = sum_over_ranks
+        self._parts, self._bound = [], _Bound()
+        self._core, self._closed = None, False
+
+    def bind(self, name, tensor, view=None, *, dtype=None, shape=None, copy=0, copies=1):
+        """Binds a tensor of the model, or a part of it, to its memory here, before open().
+
+        Without a `view` the tensor has the checkpoint's dtype and shape. With one (`segue.View`),
+        `tensor` is the buffer, and `dtype` and `shape` are the checkpoint's. The same name may come
+        several times, for several parts; the same memory under two names is tied (its versions must
+        be equal). `copy` of `copies`: the same part at several places.
+
+        The receiver holds a reference to the tensor until close(), and notices when its memory was
+        replaced (`tensor.data = ...`, `resize_`): it refuses to go on then. InvalidArgumentError,
+        with nothing bound, for what is not plain, contiguous, writable memory of this process."""
+        if self._core is not None or self._closed:
+            raise InvalidArgumentError("bind() comes before open()")
+        if self._options.name:
+            raise InvalidArgumentError("a receiver with a segment has no tensors to bind")
+        found = describe(name, tensor)
+        if not found.writable:
+            raise InvalidArgumentError(f"tensor '{name}': its memory is read only")
+        source = (name, dtype or found.dtype, tuple(found.shape if shape is None else shape),
+                  found.address, found.nbytes)
+        self._parts.append((source, view, copy, copies))
+        self._bound.add(found)
+
+    def open(self):
+        """Proves which version the weights are: bound tensors stay at it, a segment goes to the
+        newest. VersionMismatchError where they are none, InvalidArgumentError for tensors that
+        overlap, are missing, or are not those of the lineage. The first call that needs an open
+        receiver opens it."""
+        if self._core is not None:
+            return self
+        if self._closed:
+            raise InvalidArgumentError("the receiver is closed")
+        if self._options.name:
+            core = _core.Receiver.open_segment(self._options, self._hooks)
+        else:
+            core = self._naming_replaced(_core.Receiver.open_bound, self._options, self._parts,
+                                         self._bound.generation, self._sum_over_ranks,
+                                         *self._gate, self._hooks)
+        self._core = core
+        _open.add(self)
+        return self
+
+    def step(self, timeout=30.0):
+        """A context manager around each use of bound weights, in any thread of this process. Waits
+        while an update is applied, at most `timeout` seconds (UnavailableError then). A thread that
+        is inside neither enters again nor calls update()."""
+        return self.open()._core.step(timeout)
+
+    def update(self, to=None, *, flush_cache=True, abort_requests=False):
+        """Goes to version `to`, or the newest: prepare, apply, resume. Returns an UpdateReport.
+        Where it fails before the apply, nothing is changed and nothing is left prepared.
+        UnavailableError: the gate did not close in time, or another update runs. TaintedError: the
+        weights are poisoned, rebuild() them."""
+        return self._call("update", to, flush_cache, abort_requests)
+
+    def prepare(self, to=None, session="", base=None):
+        """Begins to fetch, check and stage in the background, and returns at once. `base`: refused
+        if another version is held. The session's name is for the calls that follow."""
+        self._call("prepare", session, to, base)
+
+    def wait_prepared(self):
+        """Waits until nothing is being prepared; raises what the prepare failed with."""
+        self._call("wait_prepared")
+
+    def apply(self, session="", *, flush_cache=True, abort_requests=False):
+        """Applies what is prepared, behind the closed gate, and proves it."""
+        self._call("apply", session, flush_cache, abort_requests)
+
+    def resume(self, session="", *, keep_pause=False):
+        """Opens the gate after an apply and lets the engine go on."""
+        self._call("resume", session, keep_pause)
+
+    def abort(self, session=""):
+        """Gives up a prepare or what it made."""
+        self._call("abort", session)
+
+    def clear(self):
+        """Forgets an update that failed, was aborted or has resumed."""
+        self._call("clear")
+
+    def follow(self, interval=0.1):
+        """From now on looks for newer versions every `interval` seconds, in the background, and
+        takes them."""
+        self._call("follow", interval)
+
+    def rebuild(self, to=None):
+        """Reads the checkpoint again and goes to version `to`, or the newest."""
+        self._call("rebuild", to)
+
+    def versions(self):
+        """Versions that the store offers now, ascending."""
+        return self._call("versions")
+
+    @property
+    def status(self):
+        """What is held and done now: a ReceiverStatus."""
+        return self._call("status")
+
+    def close(self):
+        """Waits for calls that are under way, ends the follower and lets go of the tensors, which
+        keep the version that they are at. Further calls fail."""
+        self._closed = True
+        if self._core is not None:
+            self._core.close()
+        _open.discard(self)
+        self._parts, self._bound = [], _Bound()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __reduce__(self):
+        raise TypeError("a Receiver cannot be pickled: open one in each process")
+
+    def _call(self, method, *arguments):
+        return self._naming_replaced(getattr(self.open()._core, method), *arguments)
+
+    def _naming_replaced(self, call, *arguments):
+        try:
+            return call(*arguments)
+        except InvalidArgumentError as error:
+            replaced = self._bound.replaced()
+            if not replaced:
+                raise
+            raise InvalidArgumentError(
+                f"tensor '{replaced}': its memory was replaced while it was bound; nothing was "
+                f"written ({error})") from error
+
+
+class _Bound:
+    """What is bound: keeps it alive, and tells whether it still lies where it lay. Knows no
+    receiver, so that the two do not keep each other alive."""
+
+    def __init__(self):
+        self._tensors = []
+
+    def add(self, described):
+        self._tensors.append(described)
+
+    def replaced(self):
+        """The name of a tensor that does not lie there any more, or None."""
+        for tensor in self._tensors:
+            if tensor.where() != (tensor.address, tensor.nbytes):
+                return tensor.name
+        return None
+
+    def generation(self):
+        """1 while nothing was replaced."""
+        return 1 if self.replaced() is None else 2
+
+
+def local_ranks(count, timeout=30.0):
+    """`sum_over_ranks` for `count` receivers that are used by as many threads of this process."""
+    return _core.make_local_ranks(count, timeout)
+
+
+def engine_hooks(*, pause, resume, flush=None, set_version=None):
+    """Control of an engine, by callables that return once the engine has done it and raise where it
+    has not: pause(abort_requests, flush_cache); flush(), which returns the names of the caches that
+    were reset; set_version(label); resume()."""
+    return _core.make_hooks(pause, flush, set_version, resume)
+
+
+def http_hooks(kind, url, *, token="", caches=("kv", "mm", "encoder"), timeout=30.0, tries=5):
+    """Control of an engine over its own HTTP endpoints. `kind`: "sglang" or "vllm". `timeout`:
+    seconds for one request; `tries`: for each step."""
+    return _core.make_http_hooks(kind, url, token, list(caches), timeout, tries)
+
+
+@atexit.register
+def _close_all():
+    """Threads of receivers must not outlive the interpreter: their callbacks are Python."""
+    for receiver in list(_open):
+        receiver.close()
+    _core.end_interpreter()

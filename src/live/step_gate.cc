@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Step gate: the waits. Those who enter and those who leave while it is open never come here.
+#include "segue/step_gate.h"
+
+#include <string>
+
+#include "live/futex.h"
+
+namespace segue {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::uint32_t* WordOf(std::atomic<std::uint32_t>& value) {
+  static_assert(sizeof(value) == sizeof(std::uint32_t));
+  return reinterpret_cast<std::uint32_t*>(&value);
+}
+
+}  // namespace
+
+void StepGate::Guard(BoundModel& model) {
+  model.close_gate = [this](milliseconds deadline) { return Close(deadline); };
+  model.open_gate = [this] {
+    Open();
+    return Status();
+  };
+}
+
+Status StepGate::EnterWhenOpen(milliseconds deadline) {
+  const SteadyTime limit = DeadlineAfter(deadline);
+  for (;;) {
+    for (std::uint32_t closed = closed_.load(); closed != 0; closed = closed_.load()) {
+      if (std::chrono::steady_clock::now() >= limit) {
+        return Unavailable("the gate was still closed after " + std::to_string(deadline.count()) +
+                           " ms: an update is being applied, or the weights are poisoned");
+      }
+      FutexWait(WordOf(closed_), closed, limit);
+    }
+    if (TryEnter()) return {};
+  }
+}
+
+void StepGate::Drained() {
+  drained_.fetch_add(1);
+  FutexWakeAll(WordOf(drained_));
+}
+
+Status StepGate::Close(milliseconds deadline) {
+  const SteadyTime limit = DeadlineAfter(deadline);
+  const bool was_closed = closed_.exchange(1) != 0;
+  for (;;) {
+    const std::uint32_t drained = drained_.load();
+    const std::uint32_t inside = inside_.load();
+    if (inside == 0) return {};
+    if (std::chrono::steady_clock::now() >= limit) {
+      if (!was_closed) Open();
+      return Unavailable(std::to_string(inside) + " steps were still inside the gate after " +
+                         std::to_string(deadline.count()) + " ms; nothing was changed");
+    }
+    FutexWait(WordOf(drained_), drained, limit);
+  }
+}
+
+void StepGate::Open() {
+  closed_.store(0);
+  FutexWakeAll(WordOf(closed_));
+}
+
+}  // namespace segue

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// StepGate: who is inside keeps it from closing, who comes later waits, deadlines end both; and no
+// thread is ever inside while it is closed.
+#include "segue/step_gate.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+namespace segue {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(StepGate, ClosesOnceNobodyIsInside) {
+  StepGate gate;
+  ASSERT_TRUE(gate.Enter(0ms).ok());
+  std::jthread leaver([&] {
+    std::this_thread::sleep_for(20ms);
+    gate.Leave();
+  });
+  EXPECT_TRUE(gate.Close(60s).ok());
+  EXPECT_EQ(gate.inside(), 0u);
+  EXPECT_FALSE(gate.TryEnter());
+  EXPECT_EQ(gate.inside(), 0u);
+  gate.Open();
+  EXPECT_TRUE(gate.TryEnter());
+  gate.Leave();
+}
+
+TEST(StepGate, DeadlinesEndBothWaits) {
+  StepGate gate;
+  ASSERT_TRUE(gate.Enter(0ms).ok());
+  const Status closed = gate.Close(5ms);
+  EXPECT_EQ(closed.code(), StatusCode::kUnavailable);
+  EXPECT_NE(closed.message().find("1 steps were still inside"), std::string::npos);
+  EXPECT_TRUE(gate.TryEnter());  // As it was: open.
+  gate.Leave();
+  gate.Leave();
+  ASSERT_TRUE(gate.Close(0ms).ok());
+  EXPECT_EQ(gate.Enter(5ms).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(gate.inside(), 0u);
+  EXPECT_TRUE(gate.Close(0ms).ok());  // A closed gate may be closed again,
+  EXPECT_FALSE(gate.TryEnter());      // and stays it.
+}
+
+TEST(StepGate, GuardsAModel) {
+  StepGate gate;
+  BoundModel model;
+  gate.Guard(model);
+  ASSERT_TRUE(model.close_gate(0ms).ok());
+  EXPECT_FALSE(gate.TryEnter());
+  ASSERT_TRUE(model.open_gate().ok());
+  EXPECT_TRUE(gate.TryEnter());
+}
+
+TEST(StepGate, NobodyIsInsideWhileItIsClosed) {
+  StepGate gate;
+  std::atomic<bool> changing{false};
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> steps{0};
+  std::atomic<std::uint64_t> seen{0};
+  {
+    std::vector<std::jthread> threads;
+    threads.reserve(3);
+    for (int i = 0; i < 3; ++i) {
+      threads.emplace_back([&] {
+        while (!stop.load()) {
+          if (!gate.Enter(60s).ok()) continue;
+          if (changing.load()) ++seen;
+          ++steps;
+          gate.Leave();
+        }
+      });
+    }
+    for (int i = 0; i < 300 || steps.load() < 1000; ++i) {
+      if (!gate.Close(60s).ok()) {
+        ADD_FAILURE() << "the gate did not close";
+        break;
+      }
+      changing = true;
+      std::this_thread::yield();
+      changing = false;
+      gate.Open();
+    }
+    stop = true;
+  }
+  EXPECT_EQ(seen.load(), 0u);
+  EXPECT_EQ(gate.inside(), 0u);
+}
+
+}  // namespace
+}  // namespace segue
