@@ -123,8 +123,8 @@ nb::object DlpackCapsule(nb::handle self, const nb::kwargs& arguments) {
                       "; its bytes are to be had through the buffer protocol"));
   }
   const std::vector<std::size_t> shape(tensor.shape.begin(), tensor.shape.end());
-  const nb::ndarray<nb::ro> array(tensor.data, shape.size(), shape.data(), self, nullptr,
-                                  dtype->second, nb::device::cpu::value);
+  const nb::ndarray<nb::array_api, nb::ro> array(tensor.data, shape.size(), shape.data(), self,
+                                                 nullptr, dtype->second, nb::device::cpu::value);
   return nb::cast(array).attr("__dlpack__")(**arguments);
 }
 
@@ -151,9 +151,9 @@ void BindTensor(nb::module_& module) {
           [](nb::handle self) {
             const EngineTensor& tensor = *nb::cast<SharedTensor&>(self).tensor;
             const std::size_t size = tensor.size;
-            return nb::cast(nb::ndarray<nb::ro>(tensor.data, 1, &size, self, nullptr,
-                                                nb::dlpack::dtype{1, 8, 1},
-                                                nb::device::cpu::value));
+            return nb::cast(nb::ndarray<nb::array_api, nb::ro>(tensor.data, 1, &size, self, nullptr,
+                                                               nb::dlpack::dtype{1, 8, 1},
+                                                               nb::device::cpu::value));
           },
           "Its bytes as a flat DLPack tensor of U8.")
       .def("__dlpack__", &DlpackCapsule)

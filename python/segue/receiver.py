@@ -30,14 +30,13 @@ class Receiver:
 
     `staging`: directory for payload files. `threads`: for the apply, 0 for all cores;
     `background_threads`: for what runs beside the engine. `gate_timeout`: seconds to wait until no
-    step runs. `scrub_rate`: bytes a second to check at rest, 0 for none.
-    `public_keys`: PEM files; with
-    any, what none of them has signed is refused. `hooks`: control of an engine (`EngineHooks`).
-    `close_gate(seconds)`, `open_gate()`: a gate of one's own instead of step(); both are called by
-    the thread that applies, close_gate raises where the readers do not stop. `ranks`: how many
-    receivers there are for one engine, of which this is number `rank`; `sum_over_ranks(words)` adds
-    a bytearray of 64-bit integers up over all of them, modulo 2^64, in place, or is one of
-    `local_ranks(count)`. Every rank makes the same calls in the same order.
+    step runs. `scrub_rate`: bytes a second to check at rest, 0 for none. `public_keys`: PEM
+    files; with any, what none of them has signed is refused. `hooks`: control of an engine
+    (`engine_hooks`, `http_hooks`). `close_gate(seconds)`, `open_gate()`: a gate of one's own, not
+    step(), called by the thread that applies; close_gate raises where the readers do not stop.
+    `ranks`: how many receivers there are for one engine, of which this is number `rank`;
+    `sum_over_ranks(words)` adds a bytearray of 64-bit integers up over all of them, modulo 2^64, in
+    place, or is one of `local_ranks(count)`. Every rank makes the same calls in the same order.
 
     Any thread may call it. Exceptions of callbacks are the cause (`__cause__`) of what is raised.
     Ctrl-C ends a wait for a prepare (nothing is changed then); an apply runs to its end first.
@@ -93,10 +92,10 @@ class Receiver:
         newest. VersionMismatchError where they are none, InvalidArgumentError for tensors that
         overlap, are missing, or are not those of the lineage. The first call that needs an open
         receiver opens it."""
-        if self._core is not None:
-            return self
         if self._closed:
             raise InvalidArgumentError("the receiver is closed")
+        if self._core is not None:
+            return self
         if self._options.name:
             core = _core.Receiver.open_segment(self._options, self._hooks)
         else:

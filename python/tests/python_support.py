@@ -3,6 +3,8 @@
 
 import numpy as np
 
+import segue
+
 
 def make_model(seed=1):
     """A model of several dtypes as numpy arrays, the same for the same seed."""
@@ -36,3 +38,11 @@ def same_bytes(one, other):
     """Whether two models have the same names and bytes."""
     return one.keys() == other.keys() and all(
         one[name].tobytes() == other[name].tobytes() for name in one)
+
+
+def bound(store, tensors, **options):
+    """A receiver with `tensors` bound."""
+    receiver = segue.Receiver(store, **options)
+    for name, tensor in tensors.items():
+        receiver.bind(name, tensor)
+    return receiver

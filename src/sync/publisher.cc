@@ -286,6 +286,7 @@ class Publisher::Impl {
     }
     SEGUE_RETURN_IF_ERROR(CheckSize(number, tensor.size));
     changes.push_back({number, baseline_->Tensor(number), tensor.data});
+    put_.Add(number);  // At once, so that a second one of that name is refused.
     return {};
   }
 

@@ -199,6 +199,17 @@ TEST_F(PublisherTest, RefusesWrongTensorsAtTheStart) {
             StatusCode::kVersionMismatch);
 }
 
+TEST_F(PublisherTest, RefusesATensorThatIsThereTwice) {
+  const auto publisher = Open(Options());
+  PublishStep(*publisher, 1);
+  std::vector<SourceTensor> sources = SourcesOf(trainer_);
+  sources.push_back(sources[0]);
+  const Status refused = publisher->Publish(sources).status();
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.message(), HasSubstr("'" + sources[0].name + "' is put twice"));
+  PublishStep(*publisher, 2);
+}
+
 // The same bytes under another dtype or shape (case C4): named, nothing visible, nothing begun.
 TEST_F(PublisherTest, RefusesAnotherDtypeOrShape) {
   const auto publisher = Open(Options());
