@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checkpoint that an engine was started from: names, dtypes and shapes, and bytes on demand.
+
+Bindings need what the headers of its safetensors files say; probing needs some tensors' bytes too.
+Nothing of it is taken on trust: the receiver's own proof decides whether live bytes are a version.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import mmap
+import os
+import pathlib
+import struct
+
+from ... import CorruptionError, NotFoundError, UnsupportedError
+from .placement import dtype_bits
+
+HEADER_BYTES_MAX = 100_000_000  # As segue/limits has it, and the safetensors library.
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """A tensor of the checkpoint. `shape` as safetensors has it; `places`: the same in elements as
+    views count them (two 4-bit values are one)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    path: pathlib.Path
+    begin: int
+    end: int
+
+    @property
+    def width(self) -> int:
+        return max(1, dtype_bits(self.dtype) // 8)
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        if dtype_bits(self.dtype) >= 8 or not self.shape:
+            return self.shape
+        return self.shape[:-1] + (self.shape[-1] * dtype_bits(self.dtype) // 8,)
+
+    def read(self) -> memoryview:
+        """Its bytes, mapped."""
+        if self.begin == self.end:
+            return memoryview(b"")
+        with open(self.path, "rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return memoryview(mapped)[self.begin:self.end]
+
+
+class Checkpoint:
+    """`tensors` by name and `config` (config.json; empty without one) of a directory."""
+
+    def __init__(self, directory: str | os.PathLike):
+        self.directory = pathlib.Path(directory)
+        self.tensors: dict[str, Stored] = {}
+        for shard in _shards(self.directory):
+            for stored in read_header(shard):
+                if stored.name in self.tensors:
+                    raise CorruptionError(
+                        f"tensor '{stored.name}' is in '{self.tensors[stored.name].path}' and in "
+                        f"'{shard}'")
+                self.tensors[stored.name] = stored
+        config = self.directory / "config.json"
+        self.config = json.loads(config.read_text()) if config.is_file() else {}
+
+
+def _shards(directory: pathlib.Path) -> list[pathlib.Path]:
+    index = directory / "model.safetensors.index.json"
+    if index.is_file():
+        try:
+            names = set(json.loads(index.read_text())["weight_map"].values())
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptionError(f"'{index}' is no index: {error}") from error
+        for name in names:
+            if not isinstance(name, str) or pathlib.PurePath(name).name != name:
+                raise CorruptionError(f"'{index}' names the file {name!r}, which is not beside it")
+        return sorted(directory / name for name in names)
+    if (directory / "model.safetensors").is_file():
+        return [directory / "model.safetensors"]
+    raise NotFoundError(f"'{directory}' holds neither model.safetensors nor its index")
+
+
+def read_header(path: pathlib.Path) -> list[Stored]:
+    """What the header of a safetensors file says, checked against the file's size."""
+    try:
+        size = path.stat().st_size
+        with open(path, "rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            if length > min(HEADER_BYTES_MAX, size - 8):
+                raise CorruptionError(f"'{path}' states a header of {length} bytes")
+            header = json.loads(file.read(length))
+    except (OSError, ValueError, struct.error) as error:
+        if isinstance(error, FileNotFoundError):
+            raise NotFoundError(f"'{path}' is not there") from error
+        raise CorruptionError(f"'{path}' is no safetensors file: {error}") from error
+    header.pop("__metadata__", None)
+    return [_stored(path, name, entry, 8 + length, size) for name, entry in header.items()]
+
+
+def _stored(path, name, entry, base, size) -> Stored:
+    try:
+        begin, end = entry["data_offsets"]
+        shape = tuple(int(n) for n in entry["shape"])
+        stored = Stored(name, entry["dtype"], shape, path, base + begin, base + end)
+        bits = math.prod(shape) * dtype_bits(stored.dtype)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"tensor '{name}' of '{path}': {error}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptionError(f"tensor '{name}' of '{path}' has a bad entry: {error!r}") from error
+    if not (0 <= begin <= end <= size - base) or (end - begin) * 8 != bits or min(
+            shape, default=0) < 0:
+        raise CorruptionError(f"tensor '{name}' of '{path}' lies at bytes {begin} to {end}, which "
+                              f"does not fit its shape {list(shape)}")
+    return stored

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Probing: where a tensor lies that no table knows, told by its bytes.
+
+The tensor of the base checkpoint, or the slice of it that this rank may hold, is looked for in the
+engine's parameters: as it is, transposed, behind other rows (fused), with padding, and in the tiles
+of block scales. One place is an answer. None, or two, is not: nothing is guessed. What else the
+parameter holds must be other tensors of the checkpoint, or zeros. A tensor whose
+bytes could be anywhere (a few bytes, or all alike) is refused for the same reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from .checkpoint import Stored
+from .elements import integers, numpy, stored_integers
+from .placement import Axis, Live, Placement, blocked
+from .rules import Part
+from .topology import Share, Topology
+
+BYTES_MIN = 32  # Below, two tensors may be alike by chance.
+
+
+@dataclasses.dataclass(frozen=True)
+class _Needle:
+    """A matrix that is looked for, and where its elements lie in the checkpoint's tensor."""
+
+    matrix: object
+    offset: int
+    row_stride: int
+    column_stride: int
+    share: Share
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plane:
+    """A matrix of a parameter: which index stays, and along which dimensions it runs."""
+
+    live: Live
+    matrix: object
+    lead: tuple[int, ...]
+    row_dim: int
+    column_dim: int | None
+
+
+class Prober:
+    """Looks in `lives`, apart from what `taken` has placed already."""
+
+    def __init__(self, lives: Mapping[str, Live], taken: Iterable[Part], topology: Topology,
+                 config: Mapping):
+        self._topology = topology
+        self._heads = int(config.get("num_key_value_heads") or 0)
+        self._lives = [live for live in lives.values() if live.elements]
+        self._taken: dict[str, object] = {}
+        for part in taken:
+            self._take(part)
+
+    def find(self, unplaced: Sequence[Stored]) -> dict[str, list[Part] | str]:
+        """For each tensor its parts, or why there are none."""
+        found: dict[str, list[Part] | str] = {s.name: self._find_one(s) for s in unplaced}
+        claims: dict[tuple, str] = {}
+        for name, parts in list(found.items()):
+            for part in parts if not isinstance(parts, str) else ():
+                key = (part.live.name, part.placement.start)
+                other = claims.setdefault(key, name)
+                if other != name:
+                    text = "'{}' has the same bytes, and both were found in '{}'"
+                    found[name] = text.format(other, part.live.name)
+                    found[other] = text.format(name, part.live.name)
+        for parts in found.values():
+            for part in parts if not isinstance(parts, str) else ():
+                self._take(part)
+        return {name: self._beside(parts) or parts for name, parts in found.items()}
+
+    def _beside(self, parts: list[Part] | str) -> str:
+        """Why not, if a parameter holds more than what was placed in it and zeros."""
+        for part in parts if not isinstance(parts, str) else ():
+            if part.placement.flat:
+                continue  # Its padding was compared already.
+            if (integers(part.live)[~self._mask(part.live)] != 0).any():
+                return (f"its bytes are in '{part.live.name}', beside values that nothing would "
+                        "bring up to date")
+        return ""
+
+    def _mask(self, live: Live):
+        return self._taken.setdefault(live.name, numpy.zeros(live.shape, bool))
+
+    def _take(self, part: Part) -> None:
+        if numpy is None:
+            return  # Finding needs it, and says so.
+        mask = self._mask(part.live)
+        if part.placement.flat:
+            mask[...] = True
+            return
+        index: list = list(part.placement.start)
+        for axis in part.placement.axes:
+            begin = part.placement.start[axis.dim]
+            index[axis.dim] = slice(begin, begin + axis.count * axis.step, axis.step)
+        mask[tuple(index)] = True
+
+    def _find_one(self, stored: Stored) -> list[Part] | str:
+        tensor = stored_integers(stored)
+        if tensor.nbytes < BYTES_MIN:
+            return "it is too small to be told by its bytes"
+        if (tensor == tensor.flat[0]).all():
+            return "all its elements are alike"
+        for needles in self._needles(tensor):
+            matches = [match for needle in needles for match in self._search(stored, needle)]
+            unique = list({(m[0].live.name, m[0].placement): m for m in matches}.values())
+            if len(unique) > 1:
+                places = sorted({m[0].live.name for m in unique})
+                return f"its bytes are at {len(unique)} places, in {places[:4]}"
+            if unique:
+                return unique[0]
+        return "its bytes are nowhere in the engine"
+
+    def _needles(self, tensor) -> Iterator[list[_Needle]]:
+        """What this rank may hold, the largest first; needles of one size together."""
+        matrix = tensor.reshape(tensor.shape[0], -1) if tensor.ndim else tensor.reshape(1, 1)
+        height, width = matrix.shape
+        for parts in sorted({*self._topology.splits(), *self._head_splits()}):
+            shares = [self._topology.share(parts)] if self._topology.size % parts == 0 else []
+            if self._heads and self._heads < self._topology.size and parts == self._heads:
+                shares = [self._topology.heads(self._topology.size, self._heads)]
+            level = []
+            for share in shares:
+                if height % parts == 0 and height >= parts:
+                    n = height // parts
+                    rows = matrix[share.index * n:(share.index + 1) * n]
+                    level.append(_Needle(rows, share.index * n * width, width, 1, share))
+                if parts > 1 and width % parts == 0 and width > 1:
+                    n = width // parts
+                    part = matrix[:, share.index * n:(share.index + 1) * n]
+                    level.append(_Needle(part, share.index * n, width, 1, share))
+            yield level
+
+    def _head_splits(self) -> list[int]:
+        return [self._heads] if 0 < self._heads < self._topology.size else []
+
+    def _search(self, stored: Stored, needle: _Needle) -> Iterator[list[Part]]:
+        if needle.matrix.nbytes < BYTES_MIN or (needle.matrix == needle.matrix.flat[0]).all():
+            return
+        for live in self._lives:
+            if live.dtype != stored.dtype or live.elements < needle.matrix.size:
+                continue
+            for plane in _planes(live):
+                yield from self._in_plane(stored, needle, plane)
+            if live.width == 1 and live.contiguous:
+                yield from self._in_blocks(stored, needle, live)
+
+    def _in_plane(self, stored: Stored, needle: _Needle, plane: _Plane) -> Iterator[list[Part]]:
+        """Behind any number of rows, from the first column on."""
+        height, width = needle.matrix.shape
+        if plane.matrix.shape[0] < height or plane.matrix.shape[1] < width:
+            return
+        head = min(width, 16)
+        candidates = numpy.flatnonzero(
+            (plane.matrix[:, :head] == needle.matrix[0, :head]).all(axis=1))
+        for row in candidates.tolist():
+            there = plane.matrix[row:row + height, :width]
+            if there.shape[0] != height or not numpy.array_equal(there, needle.matrix):
+                continue
+            part = self._part(stored, needle, plane, row)
+            if not self._overlaps(part):
+                yield [part]
+
+    def _part(self, stored: Stored, needle: _Needle, plane: _Plane, row: int) -> Part:
+        height, width = needle.matrix.shape
+        start = list(plane.lead)
+        start[plane.row_dim] = row
+        axes = [Axis(height, needle.row_stride, plane.row_dim)]
+        if plane.column_dim is not None:
+            axes.append(Axis(width, needle.column_stride, plane.column_dim))
+        return Part(stored, plane.live, Placement(needle.offset, tuple(start), tuple(axes)),
+                    needle.share.copy, needle.share.copies)
+
+    def _overlaps(self, part: Part) -> bool:
+        mask = self._taken.get(part.live.name)
+        if mask is None:
+            return False
+        index: list = list(part.placement.start)
+        for axis in part.placement.axes:
+            index[axis.dim] = slice(index[axis.dim], index[axis.dim] + axis.count)
+        return bool(numpy.any(mask[tuple(index)]))
+
+    def _in_blocks(self, stored: Stored, needle: _Needle, live: Live) -> Iterator[list[Part]]:
+        """In tiles of 128 x 4, if the parameter is as long as those of the needle."""
+        rows, columns = needle.matrix.shape
+        padded = -(-rows // 128) * -(-columns // 4) * 512
+        if columns < 2 or live.elements != padded or live.name in self._taken:
+            return
+        flat = integers(live).reshape(-1)
+        row, column = numpy.arange(rows)[:, None], numpy.arange(columns)[None, :]
+        tile = (row // 128) * -(-columns // 4) + column // 4
+        place = tile * 512 + (row % 32) * 16 + (row % 128) // 32 * 4 + column % 4
+        beside = numpy.ones(padded, bool)
+        beside[place] = False
+        if numpy.array_equal(flat[place], needle.matrix) and not flat[beside].any():
+            share = needle.share
+            yield [Part(stored, live, placement, share.copy, share.copies) for placement in blocked(
+                rows, columns, needle.offset, needle.row_stride, needle.column_stride)]
+
+
+def _planes(live: Live) -> Iterator[_Plane]:
+    """The matrices of a parameter, as they are and transposed; of three dimensions each one."""
+    values = integers(live)
+    if values.ndim == 1:
+        yield _Plane(live, values[:, None], (0,), 0, None)
+    elif values.ndim == 2:
+        yield _Plane(live, values, (0, 0), 0, 1)
+        yield _Plane(live, values.T, (0, 0), 1, 0)
+    elif values.ndim == 3:
+        for k in range(values.shape[0]):
+            yield _Plane(live, values[k], (k, 0, 0), 1, 2)
+            yield _Plane(live, values[k].T, (k, 0, 0), 2, 1)

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM: versions of Segue as a weight transfer backend, `--weight-transfer-config
+'{"backend": "segue"}'`.
+
+`register` is the entry point (group vllm.general_plugins) that makes the backend known. A worker's
+engine binds the model's parameters once and takes versions from the store; nothing is sent over the
+control plane but numbers. `WorkerExtension` does the same for releases without weight transfer, by
+`--worker-extension-cls segue.adapters.vllm.WorkerExtension` and `collective_rpc`. Signatures are
+those of vllm 0.33.0. Without vllm this module imports, and what needs it says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+from .. import InvalidArgumentError, Publisher, UnavailableError, UnsupportedError
+from .bindings import Topology
+from .engine import EngineOptions, EngineReceiver
+from .ranks import Ranks, torch_ranks
+
+BACKEND = "segue"
+
+try:
+    from vllm.distributed.weight_transfer.base import (
+        TrainerInitInfo, TrainerWeightTransferEngine, WeightTransferEngine, WeightTransferInitInfo,
+        WeightTransferUpdateInfo)
+    MISSING: Exception | None = None
+except ImportError as _error:
+    MISSING = _error
+
+    class _Absent:
+        """Stands where vLLM's classes would."""
+
+        def __class_getitem__(cls, _):
+            return cls
+
+        def __init__(self, *_args, **_kwargs):
+            _need_vllm()
+
+    WeightTransferEngine = TrainerWeightTransferEngine = _Absent
+    WeightTransferInitInfo = WeightTransferUpdateInfo = TrainerInitInfo = object
+
+
+def _need_vllm() -> None:
+    if MISSING is not None:
+        raise UnsupportedError(
+            "vLLM's weight transfer is not there (vllm.distributed.weight_transfer.base of vllm "
+            f"0.33 or newer): {MISSING}. For older releases use "
+            "segue.adapters.vllm.WorkerExtension") from MISSING
+
+
+def register() -> None:
+    """Makes the backend known to vLLM; may be called many times, as plugins are."""
+    try:
+        from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+    except ImportError:
+        return  # A release without weight transfer: there is nothing to be known to.
+    _register(WeightTransferEngineFactory, "SegueWeightTransferEngine")
+    try:
+        from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
+    except ImportError:
+        return
+    _register(WeightTransferTrainerFactory, "SegueTrainerWeightTransferEngine")
+
+
+def _register(factory, name: str) -> None:
+    if BACKEND not in factory._registry:
+        factory.register_engine(BACKEND, __name__, name)
+
+
+@dataclasses.dataclass
+class SegueInitInfo(EngineOptions, WeightTransferInitInfo):
+    """What `init_weight_transfer_engine` takes: the fields of EngineOptions."""
+
+
+ACTIONS = ("update", "prepare", "apply", "abort")
+
+
+@dataclasses.dataclass
+class SegueUpdateInfo(WeightTransferUpdateInfo):
+    """What `update_weights` takes. `prepare` begins to stage `version` and returns, `apply` writes
+    it, `update` does both; `version` None is the newest (not for `apply`)."""
+
+    version: int | None = None
+    action: str = "update"
+    session: str = ""
+
+    def __post_init__(self):
+        if self.action not in ACTIONS:
+            raise ValueError(f"action '{self.action}' is none of {', '.join(ACTIONS)}")
+        if self.version is not None and (isinstance(self.version, bool) or
+                                         not isinstance(self.version, int) or self.version < 0):
+            raise ValueError(f"version {self.version!r} is no version's number")
+        if self.action == "apply" and self.version is None:
+            raise ValueError("apply needs the number of the version that was prepared")
+        if self.action == "abort" and not self.session:
+            raise ValueError("abort needs the session that was prepared")
+
+
+class SegueWeightTransferEngine(WeightTransferEngine[SegueInitInfo, SegueUpdateInfo]):
+    """The engine of one worker. The draft model of speculative decoding is not updated by it."""
+
+    init_info_cls = SegueInitInfo
+    update_info_cls = SegueUpdateInfo
+    supports_draft_weight_update = False
+
+    def __init__(self, config, vllm_config, device, model) -> None:
+        super().__init__(config, vllm_config, device, model)
+        self._receiver: EngineReceiver | None = None
+
+    def init_transfer_engine(self, init_info: SegueInitInfo) -> None:
+        """Binds the model and proves which version it is; the same call again changes nothing."""
+        if self._receiver is not None:
+            if self._receiver.options == _options(init_info, self.vllm_config):
+                return
+            self.shutdown()
+        self._receiver = _open(self.model, init_info, self.vllm_config)
+
+    def start_weight_update(self) -> None:
+        """Nothing to prepare: weights are written in place, not loaded."""
+        self._opened()
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """As the base class does, without waiting for a device: the bytes are written when this
+        returns."""
+        self.receive_weights(self.parse_update_info(update_info))
+
+    def receive_weights(self, update_info: SegueUpdateInfo) -> None:
+        """Takes a version; on failure the weights are the old version, proven."""
+        _take(self._opened(), update_info)
+
+    def finish_weight_update(self) -> None:
+        """Nothing is left to do."""
+        self._opened()
+
+    def shutdown(self) -> None:
+        """Lets go of the weights, which stay as they are."""
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            receiver.close()
+
+    @staticmethod
+    def trainer_send_weights(iterator: Iterable[tuple[str, Any]],
+                             trainer_args: dict[str, Any]) -> None:
+        """For releases whose trainers call this: publishes one version. `trainer_args`: either
+        {"publisher": a segue.Publisher} or what makes one for this call (store, base, ...), and
+        optionally "step"."""
+        arguments = dict(trainer_args)
+        step = arguments.pop("step", None)
+        publisher = arguments.pop("publisher", None)
+        if publisher is None:
+            publisher = Publisher(arguments.pop("store"), **arguments)
+        elif arguments:
+            raise InvalidArgumentError(f"beside a publisher, {sorted(arguments)} say nothing")
+        publisher.publish(iterator, step=step)
+
+    def _opened(self) -> EngineReceiver:
+        if self._receiver is None:
+            raise UnavailableError("init_weight_transfer_engine has not been called")
+        return self._receiver
+
+
+def _take(receiver: EngineReceiver, info: SegueUpdateInfo) -> dict:
+    if info.action == "prepare":
+        receiver.prepare(info.version, info.session)
+    elif info.action == "apply":
+        receiver.apply(info.version, info.session)
+    elif info.action == "abort":
+        receiver.abort(info.session)
+    else:
+        receiver.update(info.version)
+    return receiver.status()
+
+
+def _options(info: EngineOptions, vllm_config) -> EngineOptions:
+    fields = {f.name: getattr(info, f.name) for f in dataclasses.fields(EngineOptions)}
+    return EngineOptions(**fields).completed(str(vllm_config.model_config.model))
+
+
+def _open(model, info: EngineOptions, vllm_config) -> EngineReceiver:
+    topology, ranks = _place(vllm_config.parallel_config, info.ranks_timeout_s)
+    error = options = None
+    try:
+        options = _options(info, vllm_config)
+    except Exception as failure:  # Raised again, once the other ranks know.
+        error = failure
+    ranks.agree(error, "init_weight_transfer_engine")
+    receiver = EngineReceiver(model, options, ranks, topology)
+    receiver.open()
+    return receiver
+
+
+def _place(parallel, timeout_s: float) -> tuple[Topology, Ranks]:
+    """This worker's place among the tensor-parallel ranks, which hold one model together."""
+    if getattr(parallel, "pipeline_parallel_size", 1) > 1:
+        raise UnsupportedError("pipeline-parallel engines cannot be bound yet")
+    if getattr(parallel, "enable_expert_parallel", False) and (
+            getattr(parallel, "data_parallel_size", 1) > 1):
+        raise UnsupportedError("experts that are shared out among data-parallel engines cannot be "
+                               "bound yet")
+    if getattr(parallel, "enable_eplb", False):
+        raise UnsupportedError("an expert load balancer moves experts between ranks while they are "
+                               "bound; switch it off (enable_eplb)")
+    if getattr(parallel, "tensor_parallel_size", 1) == 1:
+        return Topology(), Ranks()
+    from vllm.distributed.parallel_state import get_tp_group
+
+    group = get_tp_group()
+    return (Topology(group.rank_in_group, group.world_size),
+            torch_ranks(group.cpu_group, timeout_s))
+
+
+class WorkerExtension:
+    """For `--worker-extension-cls`: methods that `collective_rpc` calls on every worker. They also
+    tell what the weight transfer interface has no words for: the state of a prepare."""
+
+    def segue_open(self, **options) -> dict:
+        """Binds the model; the fields of EngineOptions."""
+        if getattr(self, "_segue_receiver", None) is None:
+            self._segue_receiver = _open(self.model_runner.get_model(), EngineOptions(**options),
+                                         self.vllm_config)
+        return self._segue_receiver.status()
+
+    def segue_update(self, version: int | None = None, action: str = "update",
+                     session: str = "") -> dict:
+        """Takes a version as SegueUpdateInfo says, and returns the receiver's status."""
+        return _take(self._segue_opened(), SegueUpdateInfo(version, action, session))
+
+    def segue_status(self) -> dict:
+        """State and version of this worker's receiver."""
+        receiver = getattr(self, "_segue_receiver", None) or getattr(
+            getattr(self, "weight_transfer_engine", None), "_receiver", None)
+        return receiver.status() if receiver else {"state": "CLOSED", "ready": False}
+
+    def segue_close(self) -> None:
+        """Lets go of the weights."""
+        receiver, self._segue_receiver = getattr(self, "_segue_receiver", None), None
+        if receiver is not None:
+            receiver.close()
+
+    def _segue_opened(self) -> EngineReceiver:
+        receiver = getattr(self, "_segue_receiver", None)
+        if receiver is None:
+            raise UnavailableError("segue_open has not been called")
+        return receiver
+
+
+@dataclasses.dataclass
+class SegueTrainerInitInfo(TrainerInitInfo):
+    """What the trainer's side is made from. `base`: directory of the checkpoint that trainer and
+    engines start from. `engine`: fields of EngineOptions that differ from these for the engines.
+    `publisher`: further arguments of segue.Publisher."""
+
+    backend: ClassVar[str] = BACKEND
+
+    store: str = ""
+    base: str = ""
+    lineage: str = "default"
+    engine: dict[str, Any] = dataclasses.field(default_factory=dict)
+    publisher: dict[str, Any] = dataclasses.field(default_factory=dict)
+    if MISSING is not None:
+        rank: int = dataclasses.field(default=0, kw_only=True)
+
+
+class SegueTrainerWeightTransferEngine(TrainerWeightTransferEngine[SegueTrainerInitInfo]):
+    """The trainer's side: publishes the source's tensors and tells the engines which version to
+    take. Engines stage before `before_apply` is called, which is where to pause them; they are
+    resumed by `after_apply`."""
+
+    init_info_cls = SegueTrainerInitInfo
+    before_apply: Callable[[], None] | None = None
+    after_apply: Callable[[], None] | None = None
+
+    def __init__(self, *, client, source=None, is_sender=True, rank=0, publisher=None) -> None:
+        super().__init__(client=client, source=source, is_sender=is_sender, rank=rank)
+        self.publisher = publisher
+
+    @classmethod
+    def trainer_init(cls, init_info: SegueTrainerInitInfo, *, client,
+                     source=None) -> SegueTrainerWeightTransferEngine:
+        """Opens the publisher and has the engines bind their weights. Only rank 0 does either."""
+        if source is None:
+            raise InvalidArgumentError("segue needs a source of weights")
+        sender, publisher = init_info.rank == 0, None
+        if sender:
+            publisher = Publisher(init_info.store, lineage=init_info.lineage, base=init_info.base,
+                                  **init_info.publisher)
+            client.init_weight_transfer_engine({
+                "store": init_info.store, "lineage": init_info.lineage, **init_info.engine})
+        return cls(client=client, source=source, is_sender=sender, rank=init_info.rank,
+                   publisher=publisher)
+
+    def send_weights(self) -> None:
+        """Publishes one version and brings all engines to it. Every rank calls it, since the
+        source may gather from all."""
+        if not self.is_sender:
+            for _ in self.source.iter_full():
+                pass
+            return
+        version = self.publisher.publish(self.source.iter_full()).version
+        self.client.start_weight_update()
+        self.client.update_weights({"action": "prepare", "version": version})
+        if self.before_apply is not None:
+            self.before_apply()
+        self.client.update_weights({"action": "apply", "version": version})
+        self.client.finish_weight_update(str(version))
+        if self.after_apply is not None:
+            self.after_apply()
