@@ -299,7 +299,7 @@ class SegueTrainerWeightTransferEngine(TrainerWeightTransferEngine[SegueTrainerI
             for _ in self.source.iter_full():
                 pass
             return
-        version = self.publisher.publish(self.source.iter_full()).version
+        version = self.publisher.publish(self.source.iter_full()).target_version
         self.client.start_weight_update()
         self.client.update_weights({"action": "prepare", "version": version})
         if self.before_apply is not None:

@@ -27,8 +27,8 @@ class Run:
         tensors = tensors or families.changed(self.versions[max(self.versions)],
                                               len(self.versions))
         report = self.publisher.publish(tensors)
-        self.versions[report.version] = tensors
-        return report.version
+        self.versions[report.target_version] = tensors
+        return report.target_version
 
     def engine(self, rank=0, size=1, **options):
         return families.Engine(rank, size, **{**self.options, **options})

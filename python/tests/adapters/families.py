@@ -10,7 +10,9 @@ import dataclasses
 import json
 import struct
 
-import torch
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: engines hold its tensors")
 
 BF16, F32, F8 = torch.bfloat16, torch.float32, torch.float8_e4m3fn
 NAMES = {BF16: "BF16", F32: "F32", F8: "F8_E4M3", torch.float16: "F16", torch.uint8: "U8",

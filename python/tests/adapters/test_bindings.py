@@ -2,6 +2,7 @@
 """Bindings alone: what a plan says of each family is carried out byte by byte by a plain loop, and
 must make of one loaded checkpoint exactly what a plain loader makes of the next."""
 
+import engines
 import families
 import numpy
 import pytest
@@ -327,6 +328,24 @@ def test_a_view_of_the_parameter_itself_is_no_copy(tmp_path):
     plan = bindings.plan_bindings(bindings.Checkpoint(directory), lives)
     parts = [part for part in plan.parts if "kv_b_proj" in part.name]
     assert [(part.copy, part.copies) for part in parts] == [(0, 1), (0, 1)]
+
+
+def test_buffers_count_where_the_checkpoint_has_them(llama):
+    """Some engines register what they do not train as buffers; others are the engine's own."""
+    checkpoint, lives = llama
+    norm = lives.pop("model.norm.weight")
+    model = engines.module_of(lives)
+    with pytest.raises(UnsupportedError, match="'model.norm.weight'"):
+        bindings.plan_bindings(checkpoint, model)
+    model.model.add_module("norm", torch.nn.Module())
+    model.model.norm.register_buffer("weight", norm)
+    model.register_buffer("cache", torch.zeros(4))
+    plan = bindings.plan_bindings(checkpoint, model)
+    assert "cache" not in plan.lives
+    shadows = bindings.Shadows(plan)
+    assert shadows.moved(model) == []
+    model.model.norm.weight = norm.clone()
+    assert shadows.moved(model) == ["model.norm.weight"]
 
 
 def test_moved_parameters_are_named(llama):

@@ -27,7 +27,7 @@ class Shadows:
 
     def moved(self, model: object) -> list[str]:
         """Parameters that lie elsewhere than when they were bound, or are gone."""
-        now = lives_of(model)
+        now = lives_of(model, self._places)
         return sorted(name for name, place in self._places.items()
                       if name not in now or now[name].where() != place)
 

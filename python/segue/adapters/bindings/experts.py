@@ -28,17 +28,10 @@ def per_expert(context: Context, stored: Stored, match: re.Match) -> list[Part] 
 def shared_as_expert(context: Context, stored: Stored, match: re.Match) -> list[Part] | None:
     """A shared expert that the engine keeps behind the routed ones: groups prefix, slot, leaf."""
     prefix = match["prefix"] + "experts."
-    routed = _routed(context, prefix)
+    routed = context.experts.get(prefix, 0)
     if routed == 0:
         return None
     return _place(context, stored, prefix, routed, match["slot"], match["leaf"], 1)
-
-
-def _routed(context: Context, prefix: str) -> int:
-    """How many experts the checkpoint has under `prefix`."""
-    pattern = re.compile(re.escape(prefix) + r"(\d+)\.")
-    found = [int(m[1]) for m in map(pattern.match, context.tensors) if m]
-    return max(found, default=-1) + 1
 
 
 def _parameter(context: Context, stored: Stored, prefix: str, slot: str, leaf: str) -> Live | None:
@@ -56,7 +49,7 @@ def _place(context: Context, stored: Stored, prefix: str, expert: int, slot: str
         return None
     if not live.shape:
         raise Mismatch(f"'{live.name}' is one value for all experts")
-    total = _routed(context, prefix)
+    total = context.experts.get(prefix, 0)
     # A shared expert among them takes a place at every rank, and only without expert parallelism.
     if live.shape[0] > total and live.shape[0] - total <= 1:
         groups, local = 1, live.shape[0]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ... import UnsupportedError
 from .checkpoint import Checkpoint, Stored
@@ -37,12 +37,16 @@ class BindingPlan:
     lives: dict[str, Live] = dataclasses.field(default_factory=dict)
 
 
-def lives_of(model: object) -> dict[str, Live]:
-    """The parameters of a torch module by name (tied ones under their first name), with what
-    engines derive from them; or of a mapping from names to tensors."""
+def lives_of(model: object, stored: Collection[str] = ()) -> dict[str, Live]:
+    """The parameters of a torch module by name (tied ones under their first name), with buffers
+    that the checkpoint has (`stored`) and what engines derive from parameters; or of a mapping from
+    names to tensors."""
     if isinstance(model, Mapping):
         return {name: live_of(name, tensor) for name, tensor in model.items()}
     found = {name: live_of(name, tensor) for name, tensor in model.named_parameters()}
+    for name, tensor in model.named_buffers():
+        if name in stored and name not in found:
+            found[name] = live_of(name, tensor)
     for prefix, module in model.named_modules():
         for attribute in DERIVED:
             tensor = getattr(module, attribute, None)
@@ -63,7 +67,7 @@ def plan_bindings(checkpoint: Checkpoint, model: object, topology: Topology | No
     """
     topology = topology or Topology()
     table = table or table_for(checkpoint.config)
-    plan = BindingPlan(lives=lives_of(model))
+    plan = BindingPlan(lives=lives_of(model, checkpoint.tensors))
     context = Context(checkpoint.tensors, plan.lives, topology, checkpoint.config)
     reasons = dict.fromkeys(distrusted, "it is not where the table has it")
     unplaced: list[Stored] = []

@@ -52,7 +52,7 @@ class Prober:
         self._topology = topology
         self._heads = int(config.get("num_key_value_heads") or 0)
         self._lives = [live for live in lives.values() if live.elements]
-        self._taken: dict[str, object] = {}
+        self._taken: dict[str, list[Part]] = {}
         for part in taken:
             self._take(part)
 
@@ -83,21 +83,18 @@ class Prober:
                         "bring up to date")
         return ""
 
-    def _mask(self, live: Live):
-        return self._taken.setdefault(live.name, numpy.zeros(live.shape, bool))
-
     def _take(self, part: Part) -> None:
-        if numpy is None:
-            return  # Finding needs it, and says so.
-        mask = self._mask(part.live)
-        if part.placement.flat:
-            mask[...] = True
-            return
-        index: list = list(part.placement.start)
-        for axis in part.placement.axes:
-            begin = part.placement.start[axis.dim]
-            index[axis.dim] = slice(begin, begin + axis.count * axis.step, axis.step)
-        mask[tuple(index)] = True
+        self._taken.setdefault(part.live.name, []).append(part)
+
+    def _mask(self, live: Live):
+        """Which elements of a parameter have been placed."""
+        mask = numpy.zeros(live.shape, bool)
+        for part in self._taken.get(live.name, []):
+            if part.placement.flat:
+                mask[...] = True
+            else:
+                mask[_index(part.placement)] = True
+        return mask
 
     def _find_one(self, stored: Stored) -> list[Part] | str:
         tensor = stored_integers(stored)
@@ -176,13 +173,9 @@ class Prober:
                     needle.share.copy, needle.share.copies)
 
     def _overlaps(self, part: Part) -> bool:
-        mask = self._taken.get(part.live.name)
-        if mask is None:
+        if part.live.name not in self._taken:
             return False
-        index: list = list(part.placement.start)
-        for axis in part.placement.axes:
-            index[axis.dim] = slice(index[axis.dim], index[axis.dim] + axis.count)
-        return bool(numpy.any(mask[tuple(index)]))
+        return bool(self._mask(part.live)[_index(part.placement)].any())
 
     def _in_blocks(self, stored: Stored, needle: _Needle, live: Live) -> Iterator[list[Part]]:
         """In tiles of 128 x 4, if the parameter is as long as those of the needle."""
@@ -200,6 +193,15 @@ class Prober:
             share = needle.share
             yield [Part(stored, live, placement, share.copy, share.copies) for placement in blocked(
                 rows, columns, needle.offset, needle.row_stride, needle.column_stride)]
+
+
+def _index(placement: Placement) -> tuple:
+    """The elements of a parameter that a placement names, as numpy takes them."""
+    index: list = list(placement.start)
+    for axis in placement.axes:
+        begin = placement.start[axis.dim]
+        index[axis.dim] = slice(begin, begin + axis.count * axis.step, axis.step)
+    return tuple(index)
 
 
 def _planes(live: Live) -> Iterator[_Plane]:

@@ -9,6 +9,7 @@ ranks. A parameter whose shape fits no slicing is not for the rule to guess at: 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -37,6 +38,9 @@ class Mismatch(Exception):
     """The parameter is there, but not as the rule has it; the text says how."""
 
 
+_EXPERT = re.compile(r"(.*\.experts\.)(\d+)\.")
+
+
 @dataclasses.dataclass(frozen=True)
 class Context:
     """What rules look at: the checkpoint's tensors, the live parameters, this rank's place."""
@@ -45,6 +49,15 @@ class Context:
     lives: Mapping[str, Live]
     topology: Topology
     config: Mapping
+
+    @functools.cached_property
+    def experts(self) -> dict[str, int]:
+        """How many experts the checkpoint has under each prefix (`...experts.`)."""
+        counts: dict[str, int] = {}
+        for match in map(_EXPERT.match, self.tensors):
+            if match:
+                counts[match[1]] = max(counts.get(match[1], 0), int(match[2]) + 1)
+        return counts
 
     def live(self, name: str, stored: Stored) -> Live:
         live = self.lives[name]
