@@ -116,7 +116,7 @@ def refused(engine, kind, match, call=lambda r: r.open(), rank=0):
 
 
 @pytest.mark.parametrize("size", [1, 2])
-@pytest.mark.parametrize("spoil", ["permuted", "transposed", "one bit", "requantised"])
+@pytest.mark.parametrize("spoil", ["permuted", "folded", "one bit", "requantised"])
 def test_case_C2_other_bytes_are_refused_untouched(tmp_path, spoil, size):
     run = Run(tmp_path, "llama")
     run.publish()
@@ -124,14 +124,30 @@ def test_case_C2_other_bytes_are_refused_untouched(tmp_path, spoil, size):
         tensor = engine.lives[0]["model.layers.1.self_attn.o_proj.weight"]
         if spoil == "permuted":
             tensor.copy_(tensor[torch.randperm(32, generator=families.gen(1))])
-        elif spoil == "transposed":
-            tensor.copy_(tensor.t().reshape(tensor.shape))
+        elif spoil == "folded":
+            tensor.copy_(tensor.reshape(tensor.shape[0] // 2, 2, -1).transpose(0, 1)
+                         .reshape(tensor.shape).clone())
         elif spoil == "one bit":
             tensor.view(torch.int16)[3, 3] ^= 1
         else:
             tensor.copy_((tensor * 1.25).to(torch.bfloat16))
         results = refused(engine, VersionMismatchError, "layers.1.self_attn.o_proj.weight")
         assert "o_proj" in str(results[-1])
+
+
+def test_case_C2_a_transpose_of_the_same_shape_is_found(tmp_path):
+    run = Run(tmp_path, "llama")
+    run.publish()
+    name = "model.layers.1.self_attn.o_proj.weight"
+    with cluster(run, 2) as engine:
+        for lives in engine.lives:
+            lives[name].copy_(lives[name].t().clone())
+        all_well(engine.each(lambda r: r.open()))
+        run.publish()
+        all_well(engine.each(lambda r: r.update()))
+        for lives in engine.lives:
+            lives[name] = lives[name].t()
+        engine.expect(2)
 
 
 @pytest.mark.parametrize("size", [1, 2])
