@@ -3,9 +3,9 @@
 
 It plans where the checkpoint's tensors lie in the engine's parameters, binds them, and runs the
 receiver's steps so that all ranks take them or none. What must hold: every rank makes the same
-calls in the same order, from one thread; the engine runs no forward step while `open`, `apply` or
-`update` runs (it calls them from the thread that would run it, or is paused); parameters stay where
-they are, which is checked again before each step.
+calls in the same order, from one thread; the engine runs no forward step while `apply` or `update`
+runs (it calls them from the thread that would run it, or is paused); parameters stay where they
+are, which is checked again before each step.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
-from .. import (InvalidArgumentError, NotFoundError, Receiver, UnavailableError, UnsupportedError,
-                VersionMismatchError)
+from .. import (Error, InvalidArgumentError, NotFoundError, Receiver, UnavailableError,
+                UnsupportedError, VersionMismatchError)
 from . import bindings
 from .ranks import Ranks
 
 ENVIRONMENT = "SEGUE_"
-OPEN_TRIES = 3  # Of several ranks, when versions appear while they open.
 
 
 @dataclasses.dataclass
@@ -82,9 +81,8 @@ class EngineReceiver:
         self.probed: list[str] = []
 
     def open(self) -> int:
-        """Binds and proves the weights, and brings them to the store's newest version, which it
-        returns; so what the engine has cached before is void. On any failure, at any rank, nothing
-        is bound at all ranks."""
+        """Binds the weights and proves which version they are, which it returns; nothing is
+        written. On any failure, at any rank, nothing is bound at all ranks."""
         if self._receiver is not None:
             return self.version
         self._receiver = self._bind_and_prove()
@@ -133,17 +131,12 @@ class EngineReceiver:
         return receiver, plan
 
     def _prove(self, receiver: Receiver) -> Exception | None:
-        """Opens the receivers together; the failure if there is one. Where one rank saw a newer
-        version than another, all are told so (unavailable), and try again."""
-        for tries_left in reversed(range(OPEN_TRIES)):
-            try:
-                receiver.open()
-                return None
-            except Exception as error:  # Which of them it was, the other ranks must know.
-                again = isinstance(error, UnavailableError) and tries_left > 0
-                if not self._ranks.all(again):
-                    receiver.close()
-                    return error
+        """Opens the receivers, which all do or none; why not, if they do not."""
+        try:
+            receiver.open()
+        except Exception as error:  # Of which kind it was, the other ranks are asked.
+            receiver.close()
+            return error
         return None
 
     def _make(self) -> Receiver:
@@ -174,11 +167,25 @@ class EngineReceiver:
 
     def prepare(self, to: int | None = None, session: str = "") -> int:
         """Begins to stage a version (by default the newest) and returns at once with its number.
-        The engine may run on."""
+        The engine may run on. Another one that was prepared and never applied is given up."""
         receiver = self._opened()
         target = self._target(to)
-        receiver.prepare(to=target, session=session or _session(target))
+        session = session or _session(target)
+        self._give_up_other(session)
+        receiver.prepare(to=target, session=session)
         return target
+
+    def _give_up_other(self, session: str) -> None:
+        """What a controller that went away has left prepared; all ranks have or none has."""
+        receiver = self._opened()
+        status = receiver.status
+        if status.state not in ("PREPARING", "PREPARED") or status.session == session:
+            return
+        try:
+            receiver.wait_prepared()
+        except Error:
+            return  # It came to nothing, at all ranks.
+        receiver.abort(status.session)
 
     def apply(self, to: int, session: str = "") -> dict:
         """Waits for what was prepared and writes it. The version held already is a success: a
@@ -197,6 +204,7 @@ class EngineReceiver:
         target = self._target(to)
         receiver = self._opened()
         if receiver.status.version != target:
+            self._give_up_other("")
             receiver.update(to=target)
         return self.status()
 

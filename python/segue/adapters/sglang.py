@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 LOADER = "segue.adapters.sglang.load"
 PREFIX = "segue:"
 ACTIONS = ("open", "status", "prepare", "apply", "update", "abort", "close")
-WRITING = ("open", "apply", "update")  # After these the engine's caches are of other weights.
+WRITING = ("apply", "update")  # After these the engine's caches are of other weights.
 HOOKED = ("sglang.srt.managers.scheduler_components.weight_updater."
           "SchedulerWeightUpdaterManager.update_weights_from_tensor")
 
@@ -42,9 +42,9 @@ _receivers: weakref.WeakKeyDictionary[Any, EngineReceiver] = weakref.WeakKeyDict
 
 @dataclasses.dataclass
 class Command:
-    """One command. `open` comes first, with `options` (fields of EngineOptions), and brings the
-    weights to the newest version. `prepare` begins to stage version `to` (by default the newest),
-    `apply` writes it, `update` does both."""
+    """One command. `open` comes first, with `options` (fields of EngineOptions): it proves which
+    version the weights are. `prepare` begins to stage version `to` (by default the newest), `apply`
+    writes it, `update` does both."""
 
     action: str
     to: int | None = None

@@ -266,10 +266,12 @@ class SegueTrainerInitInfo(TrainerInitInfo):
 
 class SegueTrainerWeightTransferEngine(TrainerWeightTransferEngine[SegueTrainerInitInfo]):
     """The trainer's side: publishes the source's tensors and tells the engines which version to
-    take. Engines stage before `before_apply` is called, which is where to pause them; they are
-    resumed by `after_apply`."""
+    take. Three calls may be set: `staged(version)` waits until the engines have staged it (without
+    it they are told to apply at once, and stage within that), `before_apply` pauses them,
+    `after_apply` resets caches and lets them go on."""
 
     init_info_cls = SegueTrainerInitInfo
+    staged: Callable[[int], None] | None = None
     before_apply: Callable[[], None] | None = None
     after_apply: Callable[[], None] | None = None
 
@@ -302,6 +304,8 @@ class SegueTrainerWeightTransferEngine(TrainerWeightTransferEngine[SegueTrainerI
         version = self.publisher.publish(self.source.iter_full()).target_version
         self.client.start_weight_update()
         self.client.update_weights({"action": "prepare", "version": version})
+        if self.staged is not None:
+            self.staged(version)
         if self.before_apply is not None:
             self.before_apply()
         self.client.update_weights({"action": "apply", "version": version})

@@ -24,7 +24,9 @@ def test_every_family_at_every_rank(tmp_path, family, size):
     run = Run(tmp_path, family)
     run.publish()
     with cluster(run, size) as engine:
-        assert all_well(engine.each(lambda r: r.open())) == [1] * size
+        assert all_well(engine.each(lambda r: r.open())) == [0] * size
+        engine.expect(0)
+        all_well(engine.each(lambda r: r.update()))
         engine.expect(1)
         run.publish()
         run.publish()
@@ -40,7 +42,7 @@ def test_experts_shared_out_among_ranks(tmp_path, experts):
     run = Run(tmp_path, "qwen3-moe")
     run.publish()
     with cluster(run, 4, experts=experts) as engine:
-        all_well(engine.each(lambda r: r.open()))
+        engine.open()
         run.publish()
         all_well(engine.each(lambda r: r.update()))
         engine.expect(2)
@@ -50,7 +52,7 @@ def test_weights_serve_on_between_prepare_and_apply(tmp_path):
     run = Run(tmp_path, "llama")
     run.publish()
     with cluster(run, 2) as engine:
-        all_well(engine.each(lambda r: r.open()))
+        engine.open()
         run.publish()
         all_well(engine.each(lambda r: r.prepare(2, "mine")))
         engine.expect(1)
@@ -62,7 +64,7 @@ def test_case_E4_an_apply_that_is_repeated_changes_nothing(tmp_path):
     run = Run(tmp_path, "llama")
     run.publish()
     with cluster(run, 2) as engine:
-        all_well(engine.each(lambda r: r.open()))
+        engine.open()
         run.publish()
         all_well(engine.each(lambda r: r.prepare(2)))
         for _ in range(3):
@@ -77,7 +79,7 @@ def test_an_apply_of_what_was_not_prepared_is_refused(tmp_path):
     run = Run(tmp_path, "llama")
     run.publish()
     with cluster(run, 1) as engine:
-        all_well(engine.each(lambda r: r.open()))
+        engine.open()
         run.publish()
         (error,) = engine.each(lambda r: r.apply(2))
         assert isinstance(error, segue.Error)
@@ -89,6 +91,24 @@ def test_an_apply_of_what_was_not_prepared_is_refused(tmp_path):
         engine.expect(2)
 
 
+def test_what_was_prepared_and_left_does_not_stand_in_the_way(tmp_path):
+    run = Run(tmp_path, "llama")
+    run.publish()
+    with cluster(run, 2) as engine:
+        engine.open()
+        run.publish()
+        all_well(engine.each(lambda r: r.prepare(2)))
+        run.publish()
+        all_well(engine.each(lambda r: r.prepare(3)))
+        all_well(engine.each(lambda r: r.apply(3)))
+        engine.expect(3)
+        run.publish()
+        all_well(engine.each(lambda r: r.prepare(4)))
+        run.publish()
+        all_well(engine.each(lambda r: r.update(5)))
+        engine.expect(5)
+
+
 def test_case_E7_no_version_before_proof(tmp_path):
     run = Run(tmp_path, "llama")
     run.publish()
@@ -97,8 +117,11 @@ def test_case_E7_no_version_before_proof(tmp_path):
         assert receiver.status() == {"state": "CLOSED", "ready": False, "rank": 0}
         with pytest.raises(UnavailableError, match="open\\(\\) comes first"):
             receiver.prepare()
-        assert receiver.open() == 1
-        assert receiver.status()["ready"]
+        assert receiver.open() == 0
+        assert receiver.status()["version"] == 0
+        engine.expect(0)
+        assert receiver.update()["version"] == 1
+        assert receiver.status()["ready"] and receiver.status()["version"] == 1
 
 
 # --- refusals ----------------------------------------------------------------------------------
@@ -142,7 +165,7 @@ def test_case_C2_a_transpose_of_the_same_shape_is_found(tmp_path):
     with cluster(run, 2) as engine:
         for lives in engine.lives:
             lives[name].copy_(lives[name].t().clone())
-        all_well(engine.each(lambda r: r.open()))
+        engine.open()
         run.publish()
         all_well(engine.each(lambda r: r.update()))
         for lives in engine.lives:
@@ -164,7 +187,7 @@ def test_case_C2_experts_with_up_before_gate_are_found(tmp_path, size):
     with cluster(run, size) as engine:
         for lives in engine.lives:
             swap(lives)
-        all_well(engine.each(lambda r: r.open()))
+        engine.open()
         assert len(engine.receivers[0].probed) == 16
         run.publish()
         all_well(engine.each(lambda r: r.update()))
@@ -188,7 +211,7 @@ def test_a_wrong_table_never_writes_wrongly(tmp_path, monkeypatch, probe, size):
         if not probe:
             refused(engine, VersionMismatchError, "layers.0.mlp.gate_proj.weight")
             return
-        all_well(engine.each(lambda r: r.open()))
+        engine.open()
         assert len(engine.receivers[0].probed) == 4
         run.publish()
         all_well(engine.each(lambda r: r.update()))
@@ -206,7 +229,7 @@ def test_case_C2_a_padded_buffer_is_found_or_refused(tmp_path, size):
                                  dtype=torch.bfloat16)
             padded[:-3, :-5] = lives[name]
             lives[name] = padded
-        all_well(engine.each(lambda r: r.open()))
+        engine.open()
         assert all(r.probed == [name] for r in engine.receivers)
         run.publish()
         all_well(engine.each(lambda r: r.update()))
@@ -282,7 +305,7 @@ def test_case_C1_tied_weights_with_two_names(tmp_path):
     step(True)
     with cluster(run, 2) as engine:
         assert "lm_head.weight" not in engine.lives[0]
-        all_well(engine.each(lambda r: r.open()))
+        engine.open()
         engine.expect(1)
         step(True)
         all_well(engine.each(lambda r: r.update()))
@@ -300,7 +323,7 @@ def test_parameters_that_were_replaced_are_noticed_at_every_rank(tmp_path):
     run = Run(tmp_path, "llama")
     run.publish()
     with cluster(run, 2) as engine:
-        all_well(engine.each(lambda r: r.open()))
+        engine.open()
         run.publish()
         name = "model.norm.weight"
         engine.lives[1][name] = engine.lives[1][name].clone()
@@ -317,7 +340,7 @@ def test_an_engine_with_parameters_of_its_own_names_them(tmp_path):
         engine.lives[0]["model.layers.0.self_attn.extra"] = torch.ones(3)
         refused(engine, UnsupportedError, "model.layers.0.self_attn.extra")
         engine.receivers[0].options.static = [r".*\.extra"]
-        all_well(engine.each(lambda r: r.open()))
+        engine.open()
 
 
 def test_options_that_are_missing_are_named(tmp_path, monkeypatch):

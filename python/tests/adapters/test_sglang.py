@@ -4,7 +4,6 @@ control against a server that behaves as SGLang's endpoints are documented to.""
 
 import base64
 import contextlib
-import http.server
 import json
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import families
 import pytest
 import stubs
 import torch
-from engines import Run, module_of
+from engines import Run, module_of, serving
 
 from segue import (InvalidArgumentError, TaintedError, UnavailableError, UnsupportedError)
 
@@ -61,8 +60,10 @@ class Engine:
             selector="target", **request))
 
     def open(self):
+        """Binds the model and brings it to the newest version."""
         options = {"store": self.run.store, "lineage": "run", "threads": 1}
-        return self.send(self.adapter.Command("open", options=options), flush_cache=True)
+        answer = self.send(self.adapter.Command("open", options=options), flush_cache=True)
+        return self.send(self.adapter.Command("update")) if answer.success else answer
 
     def expect(self, version):
         self.run.expect(self.lives, self.engine, version)
@@ -157,6 +158,9 @@ def test_the_loader_alone_does_the_same_and_raises(sglang, run, monkeypatch):
     monkeypatch.setenv("SEGUE_STORE", run.store)
     monkeypatch.setenv("SEGUE_LINEAGE", "run")
     load(sglang.Command("open"))
+    engine.expect(0)
+    load(sglang.Command("update"))
+    engine.expect(1)
     run.publish()
     load(sglang.Command("update"))
     engine.expect(2)
@@ -197,38 +201,20 @@ def server(engine, answers=None):
     """SGLang's endpoints before `engine`. `answers`: path -> what it says instead, once each."""
     log, answers = [], answers or {}
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            log.append((self.path, body))
-            code, text = self.answer(body)
-            self.send_response(code)
-            self.end_headers()
-            self.wfile.write(text.encode())
+    def answer(path, body):
+        log.append((path, body))
+        if answers.get(path):
+            return answers[path].pop(0)
+        if path != "/update_weights_from_tensor":
+            return 200, {}
+        request = {**body, "serialized_named_tensors": [
+            base64.b64decode(p) for p in body["serialized_named_tensors"]]}
+        result = engine.handle(stubs.UpdateWeightsFromTensorReqInput(**request))
+        return 200 if result.success else 400, {"success": result.success,
+                                                "message": result.message}
 
-        def answer(self, body):
-            if answers.get(self.path):
-                return answers[self.path].pop(0)
-            if self.path != "/update_weights_from_tensor":
-                return 200, "{}"
-            body["serialized_named_tensors"] = [
-                base64.b64decode(p) for p in body["serialized_named_tensors"]]
-            result = engine.handle(stubs.UpdateWeightsFromTensorReqInput(**body))
-            return 200 if result.success else 400, json.dumps(
-                {"success": result.success, "message": result.message})
-
-        def log_message(self, *_):
-            pass
-
-    httpd = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=httpd.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{httpd.server_port}", log
-    finally:
-        httpd.shutdown()
-        thread.join()
-        httpd.server_close()
+    with serving(answer) as url:
+        yield url, log
 
 
 def paths(log):
@@ -236,12 +222,9 @@ def paths(log):
     result = []
     for path, body in log:
         if path == "/update_weights_from_tensor":
-            name = [s for s in body["serialized_named_tensors"]][0]
-            name = name if isinstance(name, bytes) else base64.b64decode(name)
-            action = json.loads(name[name.index(b'{"'):name.index(b"}}") + 2])["action"]
-            if action != "status":
-                result.append(action)
-        else:
+            text = base64.b64decode(body["serialized_named_tensors"][0])
+            path = json.loads(text[text.index(b'{"'):text.index(b"}}") + 2])["action"]
+        if path != "status":
             result.append(path)
     return result
 
@@ -253,7 +236,8 @@ def control(sglang, url, **options):
 
 def opened(sglang, engine, url, **options):
     driver = control(sglang, url, **options)
-    driver.open(store=engine.run.store, lineage="run", threads=1)
+    assert driver.open(store=engine.run.store, lineage="run", threads=1)["version"] == 0
+    engine.expect(0)
     return driver
 
 
@@ -261,9 +245,8 @@ def test_an_update_over_http_is_staged_then_pauses(sglang, run):
     engine = Engine(run, sglang)
     with server(engine) as (url, log):
         driver = opened(sglang, engine, url)
-        assert paths(log) == ["/pause_generation", "open", "/continue_generation",
-                              "/update_weight_version"]
-        assert log[-1][1] == {"new_version": "1", "abort_all_requests": False}
+        assert paths(log) == ["open", "/update_weight_version"]
+        assert log[-1][1] == {"new_version": "0", "abort_all_requests": False}
         run.publish()
         log.clear()
         assert driver.update()["version"] == 2
@@ -289,11 +272,12 @@ def test_a_refusal_before_the_first_byte_lets_the_engine_go_on(sglang, run):
         with pytest.raises(sglang_http.RefusedError, match="no gate"):
             driver.update()
         assert paths(log)[-2:] == ["apply", "/continue_generation"]
-        engine.expect(1)
+        engine.expect(0)
         engine.handle = original
         log.clear()
         with pytest.raises(sglang_http.RefusedError):
             driver.update(99)
+        assert paths(log) == ["prepare"]
 
 
 def test_case_E2_unflushed_caches_keep_the_engine_paused(sglang, run):
@@ -358,9 +342,9 @@ def test_poisoned_weights_keep_the_engine_paused(sglang, run):
 def test_a_server_without_the_plugin_is_told_apart(sglang, run):
     engine = Engine(run, sglang)
     path = "/update_weights_from_tensor"
-    answers = {path: [(200, '{"success": true, "message": "Success"}'),
-                      (400, '{"success": false, "message": "must run between begin_weight"}'),
-                      (500, "Internal Server Error")], "/pause_generation": [(403, "no")]}
+    answers = {path: [(200, {"success": True, "message": "Success"}),
+                      (400, {"success": False, "message": "must run between begin_weight_update"}),
+                      (500, {})], "/pause_generation": [(403, {})]}
     with server(engine, answers) as (url, log):
         driver = control(sglang, url, token="secret")
         with pytest.raises(UnsupportedError, match="is segue installed beside it"):
@@ -369,9 +353,11 @@ def test_a_server_without_the_plugin_is_told_apart(sglang, run):
             driver.status()
         with pytest.raises(UnavailableError, match="500"):
             driver.status()
+        driver.open(store=run.store, lineage="run")
+        log.clear()
         with pytest.raises(UnavailableError, match="403"):
-            driver.open(store=run.store)
-        assert paths(log) == ["/pause_generation"]
+            driver.update()
+        assert paths(log) == ["prepare", "/pause_generation"]
     with pytest.raises(UnavailableError, match="127.0.0.1"):
         control(sglang, url, timeout_s=1).status()
 
@@ -381,11 +367,12 @@ def test_ways_to_pause(sglang, run):
     with server(engine) as (url, log):
         with pytest.raises(InvalidArgumentError, match="no mode"):
             control(sglang, url, mode="sleep")
-        driver = control(sglang, url, mode="in_place")
+        driver = opened(sglang, engine, url, mode="in_place")
+        log.clear()
         with pytest.raises(UnsupportedError, match="paused in place"):
-            driver.open(store=run.store, lineage="run")
-        assert paths(log) == ["/pause_generation", "/continue_generation"]
-        driver.open(store=run.store, lineage="run", flush_cache=False)
+            driver.update(1)
+        assert paths(log) == ["prepare", "/pause_generation", "/continue_generation"]
+        driver.update(1, flush_cache=False)
         run.publish()
         driver.update(flush_cache=False)
         engine.expect(2)

@@ -8,7 +8,7 @@ import types
 import families
 import pytest
 import stubs
-from engines import Run, module_of
+from engines import Run, module_of, serving
 
 import segue
 from segue import InvalidArgumentError, UnavailableError, UnsupportedError
@@ -37,6 +37,15 @@ def config_of(run, **parallel):
         model_config=types.SimpleNamespace(model=str(run.directory)))
 
 
+def opened(worker, run, **options):
+    """Initialised, and brought to the newest version before there is traffic."""
+    worker.init_weight_transfer_engine({"store": run.store, "lineage": "run", **options})
+    worker.start_weight_update()
+    worker.update_weights({})
+    worker.finish_weight_update()
+    return worker
+
+
 def worker_of(run, **parallel):
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
     engine = run.engine()
@@ -59,6 +68,8 @@ def test_the_plugin_registers_once_however_often_it_is_called(vllm):
 def test_an_engine_takes_versions(vllm, run):
     worker = worker_of(run)
     worker.init_weight_transfer_engine({"store": run.store, "lineage": "run"})
+    worker.expect(0)
+    opened(worker, run)
     worker.expect(1)
     for version in (2, 3):
         run.publish()
@@ -95,7 +106,7 @@ def test_what_the_engine_cannot_do_is_refused(vllm, run):
         worker.start_weight_update()
     with pytest.raises(ValueError, match="Invalid init_info"):
         worker.init_weight_transfer_engine({"shop": "x"})
-    worker.init_weight_transfer_engine({"store": run.store, "lineage": "run"})
+    opened(worker, run)
     for info in ({"action": "load"}, {"version": -1}, {"version": "7"}, {"action": "apply"},
                  {"action": "abort"}, {"names": ["x"]}):
         worker.start_weight_update()
@@ -147,22 +158,21 @@ def test_a_trainer_sends_weights(vllm, tmp_path):
     run.publish()
     run.publisher.close()
     workers = [worker_of(run), worker_of(run)]
+    # The trainer starts from what is the newest version.
+    base = families.write_checkpoint(tmp_path / "trainer", run.versions[1], run.config)
     client, source = Client(workers), Source(families.changed(run.versions[1], 50))
-    info = vllm.SegueTrainerInitInfo(store=run.store, lineage="run", base=str(run.directory),
-                                     engine={"threads": 1}, rank=0,
-                                     publisher={"branch": True})
+    info = vllm.SegueTrainerInitInfo(store=run.store, lineage="run", base=str(base),
+                                     engine={"threads": 1}, rank=0, publisher={"threads": 1})
     trainer = WeightTransferTrainerFactory.trainer_init(info, client=client, source=source)
-    trainer.publisher.close()
-    # The base of this trainer is what the engines hold now.
-    trainer.publisher = segue.Publisher(run.store, lineage="run", base=run.versions[1])
     paused = []
-    trainer.before_apply = lambda: paused.append([w.expect(1) for w in workers])
+    trainer.staged = lambda version: paused.append(version)
+    trainer.before_apply = lambda: paused.append([w.expect(0) for w in workers])
     trainer.after_apply = lambda: paused.append("on")
     trainer.send_weights()
     run.versions[2] = source.tensors
     for worker in workers:
         worker.expect(2)
-    assert paused == [[None, None], "on"]
+    assert paused == [2, [None, None], "on"]
     assert [entry[0] for entry in client.log] == [
         "init_weight_transfer_engine", "start_weight_update", "update_weights", "update_weights",
         "finish_weight_update"]
@@ -184,8 +194,7 @@ def test_older_trainers_publish_by_the_static_method(vllm, run):
     send(last.items(), {"store": run.store, "lineage": "run", "base": after, "step": 9})
     with pytest.raises(InvalidArgumentError, match="base"):
         send(iter(()), {"publisher": run.publisher, "base": "x"})
-    worker = worker_of(run)
-    worker.init_weight_transfer_engine({"store": run.store, "lineage": "run"})
+    worker = opened(worker_of(run), run)
     run.versions[9] = last
     worker.expect(9)
 
@@ -203,7 +212,8 @@ def test_the_worker_extension_does_the_same_by_rpc(vllm, run):
     with pytest.raises(UnavailableError):
         worker.segue_update()
     status = worker.segue_open(store=run.store, lineage="run")
-    assert status["version"] == 1 and worker.segue_open()["version"] == 1
+    assert status["version"] == 0 and worker.segue_open()["version"] == 0
+    assert worker.segue_update()["version"] == 1
     run.publish()
     worker.segue_update(2, "prepare")
     while worker.segue_status()["state"] == "PREPARING":
@@ -227,3 +237,134 @@ def test_without_vllm_the_module_says_what_is_missing():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("UnsupportedError vLLM's weight transfer is not there")
     assert "WorkerExtension" in done.stdout
+
+# --- over HTTP ---------------------------------------------------------------------------------
+
+
+class Server:
+    """vLLM's endpoints before workers with the extension. `log`: what was asked; `answers`: path or
+    method -> what it says instead, once each."""
+
+    def __init__(self, workers):
+        self.workers, self.log, self.answers, self.version = workers, [], {}, "default"
+
+    def __call__(self, path, body):
+        name = body["method"] if path == "/collective_rpc" else path
+        if path == "/collective_rpc" and "action" in body["kwargs"]:
+            name = body["kwargs"]["action"]
+        if name != "segue_status":
+            self.log.append(name)
+        if self.answers.get(name):
+            return self.answers[name].pop(0)
+        if path == "/update_weight_version":
+            self.version = body["new_version"]
+        if path != "/collective_rpc":
+            return 200, {"success": True} if "prefix" in path else {}
+        try:
+            return 200, {"results": [getattr(worker, body["method"])(**body["kwargs"])
+                                     for worker in self.workers]}
+        except Exception as error:
+            return 500, {"error": f"{type(error).__name__}"}
+
+
+RESETS = ["/reset_prefix_cache?reset_running_requests=true&reset_external=true", "/reset_mm_cache",
+          "/reset_encoder_cache"]
+
+
+@pytest.fixture
+def served(vllm, run):
+    """(server, its control, a worker); the engine holds version 0."""
+    from segue.adapters import vllm_http
+    worker = worker_of(run)
+    worker.__class__ = type("Worker", (type(worker), vllm.WorkerExtension), {})
+    server = Server([worker])
+    with serving(server) as url:
+        driver = vllm_http.VLLMControl(url, timeout_s=20)
+        assert driver.open(store=run.store, lineage="run", threads=1)["version"] == 0
+        assert server.log == ["segue_open", "/update_weight_version"] and server.version == "0"
+        server.log.clear()
+        yield server, driver, worker
+    sys.modules.pop("segue.adapters.vllm_http", None)
+
+
+def test_an_update_over_http_is_staged_then_pauses(served):
+    server, driver, worker = served
+    assert driver.update()["version"] == 1
+    worker.expect(1)
+    assert server.log == ["prepare", "/pause?mode=keep&clear_cache=false", "apply", *RESETS,
+                          "/update_weight_version", "/resume"]
+    assert server.version == "1"
+
+
+def test_case_E2_caches_that_are_not_reset_keep_the_engine_paused(served):
+    from segue.adapters import vllm_http
+    server, driver, worker = served
+    server.answers[RESETS[0]] = [(200, {"success": False}), (500, {})]
+    for call in (driver.update, lambda: driver.finish(1)):
+        with pytest.raises(vllm_http.NotFinishedError, match="stays paused"):
+            call()
+        assert "/resume" not in server.log
+    driver.finish(1)
+    assert server.log[-1] == "/resume" and server.version == "1"
+    worker.expect(1)
+
+
+def test_a_failure_before_the_first_byte_lets_the_engine_go_on(served, run):
+    from segue.adapters import vllm_http
+    server, driver, worker = served
+    server.answers["apply"] = [(500, {"error": "out of luck"})]
+    with pytest.raises(vllm_http.RefusedError, match="version 0 is held"):
+        driver.update()
+    assert server.log[-2:] == ["apply", "/resume"]
+    worker.expect(0)
+    with pytest.raises(segue.UnavailableError):
+        driver.update(99)
+    assert driver.update()["version"] == 1
+
+
+def test_case_E4_a_lost_answer_keeps_the_engine_paused_until_finish(served):
+    from segue.adapters import vllm_http
+    server, driver, worker = served
+    original = worker.segue_update
+
+    def lost(**arguments):
+        original(**arguments)
+        if arguments["action"] == "apply":
+            raise ConnectionError("the answer is lost")
+        return original(version=arguments["version"], action="prepare")
+
+    worker.segue_update = lost
+    with pytest.raises(vllm_http.NotFinishedError):
+        driver.update()
+    assert server.log[-1] == "apply"
+    worker.segue_update = original
+    driver.finish(1)
+    assert server.log[-1] == "/resume"
+    worker.expect(1)
+
+
+def test_poisoned_weights_and_workers_that_are_silent(served):
+    from segue.adapters import vllm_http
+    server, driver, worker = served
+    worker.segue_status = lambda: {"state": "POISONED", "ready": False, "message": "half"}
+    server.answers["apply"] = [(500, {})]
+    server.answers["prepare"] = [(200, {"results": [{"target": 1, "state": "PREPARED"}]})] * 2
+    with pytest.raises(segue.TaintedError, match="stays paused"):
+        driver.update()
+    assert server.log[-1] == "apply"
+    server.answers["apply"] = [(500, {})]
+    server.answers["segue_status"] = [(500, {})]
+    with pytest.raises(vllm_http.NotFinishedError):
+        driver.update()
+
+
+def test_what_control_refuses(served):
+    from segue.adapters import vllm_http
+    server, driver, _ = served
+    server.answers["prepare"] = [(200, {"results": [None]})]
+    with pytest.raises(UnsupportedError, match="--worker-extension-cls"):
+        driver.update()
+    with pytest.raises(InvalidArgumentError, match="no caches"):
+        vllm_http.VLLMControl("http://x", caches=["kv", "l2"])
+    with pytest.raises(InvalidArgumentError, match="no mode"):
+        vllm_http.VLLMControl("http://x", mode="retract")
