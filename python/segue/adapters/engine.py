@@ -20,6 +20,7 @@ from . import bindings
 from .ranks import Ranks
 
 ENVIRONMENT = "SEGUE_"
+ACTIONS = ("prepare", "apply", "update", "abort")
 
 
 @dataclasses.dataclass
@@ -208,6 +209,20 @@ class EngineReceiver:
             receiver.update(to=target)
         return self.status()
 
+    def take(self, action: str, to: int | None = None, session: str = "") -> dict:
+        """Carries out "prepare", "apply", "update" or "abort"; the status, in which "target" is the
+        version that was meant."""
+        check_action(action, to, session)
+        if action == "prepare":
+            target = self.prepare(to, session)
+            return {**self.status(), "target": target}
+        if action == "apply":
+            return self.apply(to, session)
+        if action == "update":
+            return self.update(to)
+        self.abort(session)
+        return self.status()
+
     def abort(self, session: str) -> None:
         """Gives up what was prepared."""
         self._opened().abort(session)
@@ -251,6 +266,18 @@ class EngineReceiver:
             raise InvalidArgumentError(
                 f"the engine has moved or replaced {len(moved)} parameter(s) since they were "
                 f"bound, as it does when it loads weights itself: {moved[:8]}; open a new receiver")
+
+
+def check_action(action: str, to: int | None, session: str) -> None:
+    """InvalidArgumentError (a ValueError) for what says nothing that a receiver could do."""
+    if action not in ACTIONS:
+        raise InvalidArgumentError(f"the action '{action}' is none of {', '.join(ACTIONS)}")
+    if to is not None and (isinstance(to, bool) or not isinstance(to, int) or to < 0):
+        raise InvalidArgumentError(f"{to!r} is no version's number")
+    if action == "apply" and to is None:
+        raise InvalidArgumentError("apply needs the number of the version that was prepared")
+    if action == "abort" and not session:
+        raise InvalidArgumentError("abort needs the session that was prepared")
 
 
 def _suspects(plan: bindings.BindingPlan) -> tuple[list[str], str]:

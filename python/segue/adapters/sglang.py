@@ -25,14 +25,14 @@ from typing import Any
 
 from .. import InvalidArgumentError, UnavailableError, UnsupportedError
 from .bindings import Topology
-from .engine import EngineOptions, EngineReceiver
+from .engine import EngineOptions, EngineReceiver, check_action
 from .ranks import Ranks, torch_ranks
 
 logger = logging.getLogger(__name__)
 
 LOADER = "segue.adapters.sglang.load"
 PREFIX = "segue:"
-ACTIONS = ("open", "status", "prepare", "apply", "update", "abort", "close")
+OTHERS = ("open", "status", "close")  # Beside what receivers do.
 WRITING = ("apply", "update")  # After these the engine's caches are of other weights.
 HOOKED = ("sglang.srt.managers.scheduler_components.weight_updater."
           "SchedulerWeightUpdaterManager.update_weights_from_tensor")
@@ -52,15 +52,8 @@ class Command:
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
-        if self.action not in ACTIONS:
-            raise InvalidArgumentError(f"'{self.action}' is none of {', '.join(ACTIONS)}")
-        if self.to is not None and (isinstance(self.to, bool) or not isinstance(self.to, int) or
-                                    self.to < 0):
-            raise InvalidArgumentError(f"{self.to!r} is no version's number")
-        if self.action == "apply" and self.to is None:
-            raise InvalidArgumentError("apply needs the number of the version that was prepared")
-        if self.action == "abort" and not self.session:
-            raise InvalidArgumentError("abort needs the session that was prepared")
+        if self.action not in OTHERS:
+            check_action(self.action, self.to, self.session)
 
     def name(self) -> str:
         """The name of the tensor that carries it."""
@@ -102,18 +95,11 @@ def run(model: Any, command: Command, checkpoint: str = "") -> dict:
         raise UnavailableError("the engine's weights are not bound: open comes first")
     elif command.options:
         raise InvalidArgumentError(f"options are for open, not for {command.action}")
-    if command.action == "prepare":
-        target = receiver.prepare(command.to, command.session)
-        return {**receiver.status(), "target": target}
-    if command.action == "apply":
-        receiver.apply(command.to, command.session)
-    elif command.action == "update":
-        receiver.update(command.to)
-    elif command.action == "abort":
-        receiver.abort(command.session)
-    elif command.action == "close":
+    if command.action == "close":
         _receivers.pop(model).close()
-    return receiver.status()
+    if command.action in OTHERS:
+        return receiver.status()
+    return receiver.take(command.action, command.to, command.session)
 
 
 def _open(model: Any, command: Command, checkpoint: str,

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from .. import InvalidArgumentError, Publisher, UnavailableError, UnsupportedError
 from .bindings import Topology
-from .engine import EngineOptions, EngineReceiver
+from .engine import EngineOptions, EngineReceiver, check_action
 from .ranks import Ranks, torch_ranks
 
 BACKEND = "segue"
@@ -75,9 +75,6 @@ class SegueInitInfo(EngineOptions, WeightTransferInitInfo):
     """What `init_weight_transfer_engine` takes: the fields of EngineOptions."""
 
 
-ACTIONS = ("update", "prepare", "apply", "abort")
-
-
 @dataclasses.dataclass
 class SegueUpdateInfo(WeightTransferUpdateInfo):
     """What `update_weights` takes. `prepare` begins to stage `version` and returns, `apply` writes
@@ -88,15 +85,7 @@ class SegueUpdateInfo(WeightTransferUpdateInfo):
     session: str = ""
 
     def __post_init__(self):
-        if self.action not in ACTIONS:
-            raise ValueError(f"action '{self.action}' is none of {', '.join(ACTIONS)}")
-        if self.version is not None and (isinstance(self.version, bool) or
-                                         not isinstance(self.version, int) or self.version < 0):
-            raise ValueError(f"version {self.version!r} is no version's number")
-        if self.action == "apply" and self.version is None:
-            raise ValueError("apply needs the number of the version that was prepared")
-        if self.action == "abort" and not self.session:
-            raise ValueError("abort needs the session that was prepared")
+        check_action(self.action, self.version, self.session)
 
 
 class SegueWeightTransferEngine(WeightTransferEngine[SegueInitInfo, SegueUpdateInfo]):
@@ -129,7 +118,7 @@ class SegueWeightTransferEngine(WeightTransferEngine[SegueInitInfo, SegueUpdateI
 
     def receive_weights(self, update_info: SegueUpdateInfo) -> None:
         """Takes a version; on failure the weights are the old version, proven."""
-        _take(self._opened(), update_info)
+        self._opened().take(update_info.action, update_info.version, update_info.session)
 
     def finish_weight_update(self) -> None:
         """Nothing is left to do."""
@@ -160,18 +149,6 @@ class SegueWeightTransferEngine(WeightTransferEngine[SegueInitInfo, SegueUpdateI
         if self._receiver is None:
             raise UnavailableError("init_weight_transfer_engine has not been called")
         return self._receiver
-
-
-def _take(receiver: EngineReceiver, info: SegueUpdateInfo) -> dict:
-    if info.action == "prepare":
-        receiver.prepare(info.version, info.session)
-    elif info.action == "apply":
-        receiver.apply(info.version, info.session)
-    elif info.action == "abort":
-        receiver.abort(info.session)
-    else:
-        receiver.update(info.version)
-    return receiver.status()
 
 
 def _options(info: EngineOptions, vllm_config) -> EngineOptions:
@@ -225,8 +202,9 @@ class WorkerExtension:
 
     def segue_update(self, version: int | None = None, action: str = "update",
                      session: str = "") -> dict:
-        """Takes a version as SegueUpdateInfo says, and returns the receiver's status."""
-        return _take(self._segue_opened(), SegueUpdateInfo(version, action, session))
+        """Takes a version as SegueUpdateInfo says; the receiver's status, in which "target" is
+        the version that was meant."""
+        return self._segue_opened().take(action, version, session)
 
     def segue_status(self) -> dict:
         """State and version of this worker's receiver."""
