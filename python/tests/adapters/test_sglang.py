@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The SGLang adapter on stubs that carry SGLang's signatures (test_signatures.py), and its HTTP
+"""The SGLang adapter on stubs that carry SGLang's signatures (test_engine_signatures.py), and its HTTP
 control against a server that behaves as SGLang's endpoints are documented to."""
 
 import base64
@@ -10,11 +10,11 @@ import sys
 import threading
 import types
 
-import families
+import model_families as families
 import pytest
-import stubs
+import engine_stubs as stubs
 import torch
-from engines import Run, module_of, serving
+from engine_support import Run, module_of, serving
 
 from segue import (InvalidArgumentError, TaintedError, UnavailableError, UnsupportedError)
 

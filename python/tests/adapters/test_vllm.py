@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The vLLM adapter on stubs that carry vLLM's signatures (test_signatures.py)."""
+"""The vLLM adapter on stubs that carry vLLM's signatures (test_engine_signatures.py)."""
 
 import subprocess
 import sys
 import types
 
-import families
+import model_families as families
 import pytest
-import stubs
-from engines import Run, module_of, serving
+import engine_stubs as stubs
+from engine_support import Run, module_of, serving
 
 import segue
 from segue import InvalidArgumentError, UnavailableError, UnsupportedError

@@ -11,6 +11,7 @@ import dataclasses
 import json
 import math
 import mmap
+import operator
 import os
 import pathlib
 import struct
@@ -66,20 +67,29 @@ class Checkpoint:
                         f"'{shard}'")
                 self.tensors[stored.name] = stored
         config = self.directory / "config.json"
-        self.config = json.loads(config.read_text()) if config.is_file() else {}
+        self.config = _object(config, config.read_bytes()) if config.is_file() else {}
+
+
+def _object(path: pathlib.Path, text: bytes) -> dict:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CorruptionError(f"'{path}' holds no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise CorruptionError(f"'{path}' holds no JSON object")
+    return value
 
 
 def _shards(directory: pathlib.Path) -> list[pathlib.Path]:
     index = directory / "model.safetensors.index.json"
     if index.is_file():
-        try:
-            names = set(json.loads(index.read_text())["weight_map"].values())
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptionError(f"'{index}' is no index: {error}") from error
-        for name in names:
+        names = _object(index, index.read_bytes()).get("weight_map")
+        if not isinstance(names, dict):
+            raise CorruptionError(f"'{index}' has no weight_map")
+        for name in names.values():
             if not isinstance(name, str) or pathlib.PurePath(name).name != name:
                 raise CorruptionError(f"'{index}' names the file {name!r}, which is not beside it")
-        return sorted(directory / name for name in names)
+        return sorted({directory / name for name in names.values()})
     if (directory / "model.safetensors").is_file():
         return [directory / "model.safetensors"]
     raise NotFoundError(f"'{directory}' holds neither model.safetensors nor its index")
@@ -93,10 +103,10 @@ def read_header(path: pathlib.Path) -> list[Stored]:
             (length,) = struct.unpack("<Q", file.read(8))
             if length > min(HEADER_BYTES_MAX, size - 8):
                 raise CorruptionError(f"'{path}' states a header of {length} bytes")
-            header = json.loads(file.read(length))
-    except (OSError, ValueError, struct.error) as error:
-        if isinstance(error, FileNotFoundError):
-            raise NotFoundError(f"'{path}' is not there") from error
+            header = _object(path, file.read(length))
+    except FileNotFoundError as error:
+        raise NotFoundError(f"'{path}' is not there") from error
+    except (OSError, struct.error) as error:
         raise CorruptionError(f"'{path}' is no safetensors file: {error}") from error
     header.pop("__metadata__", None)
     return [_stored(path, name, entry, 8 + length, size) for name, entry in header.items()]
@@ -105,8 +115,9 @@ def read_header(path: pathlib.Path) -> list[Stored]:
 def _stored(path, name, entry, base, size) -> Stored:
     try:
         begin, end = entry["data_offsets"]
-        shape = tuple(int(n) for n in entry["shape"])
-        stored = Stored(name, entry["dtype"], shape, path, base + begin, base + end)
+        shape = tuple(operator.index(n) for n in entry["shape"])
+        stored = Stored(name, entry["dtype"], shape, path, base + operator.index(begin),
+                        base + operator.index(end))
         bits = math.prod(shape) * dtype_bits(stored.dtype)
     except UnsupportedError as error:
         raise UnsupportedError(f"tensor '{name}' of '{path}': {error}") from error

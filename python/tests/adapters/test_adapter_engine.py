@@ -4,10 +4,10 @@ byte of each rank, held against a plain loader."""
 
 import dataclasses
 
-import families
+import model_families as families
 import pytest
 import torch
-from engines import Run, all_well, cluster
+from engine_support import Run, all_well, cluster
 
 import segue
 from segue import (InvalidArgumentError, NotFoundError, UnavailableError, UnsupportedError,

@@ -12,7 +12,7 @@ import os
 import pathlib
 
 import pytest
-import stubs
+import engine_stubs as stubs
 
 CLASSES = {
     "vllm.distributed.weight_transfer.base": {

@@ -6,7 +6,7 @@ import http.server
 import json
 import threading
 
-import families
+import model_families as families
 import torch
 
 import segue

@@ -7,9 +7,9 @@ import socket
 import subprocess
 import sys
 
-import families
+import model_families as families
 import pytest
-from engines import Run, all_well, thread_ranks, together
+from engine_support import Run, all_well, thread_ranks, together
 
 from segue import InvalidArgumentError, UnavailableError
 from segue.adapters.ranks import Ranks
@@ -55,7 +55,7 @@ WORKER = """
 import sys
 import torch, torch.distributed as dist
 sys.path.insert(0, sys.argv[1])
-import families
+import model_families as families
 from segue import UnavailableError
 from segue.adapters.engine import EngineOptions, EngineReceiver
 from segue.adapters.ranks import torch_ranks

@@ -2,13 +2,16 @@
 """Bindings alone: what a plan says of each family is carried out byte by byte by a plain loop, and
 must make of one loaded checkpoint exactly what a plain loader makes of the next."""
 
-import engines
-import families
+import json
+import struct
+
+import engine_support
+import model_families as families
 import numpy
 import pytest
 import torch
 
-from segue import UnsupportedError
+from segue import CorruptionError, NotFoundError, UnsupportedError
 from segue.adapters import bindings
 
 
@@ -240,6 +243,61 @@ def test_probing_refuses_what_could_be_anywhere(tmp_path):
     assert "alike" in refused(tmp_path, lambda t: {"a": t}, torch.ones(64))
 
 
+# --- checkpoints -------------------------------------------------------------------------------
+
+
+def file_with(path, header, data=b"12345678"):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+GOOD = {"dtype": "BF16", "shape": [2, 2], "data_offsets": [0, 8]}
+
+
+@pytest.mark.parametrize("header", [
+    b"{", b"[]", b"7", b"[" * 100_000, {"a": []}, {"a": {}}, {"a": {**GOOD, "shape": [2, 3]}},
+    {"a": {**GOOD, "shape": [-2, -2]}}, {"a": {**GOOD, "shape": [2.0, 2]}},
+    {"a": {**GOOD, "shape": ["2", 2]}}, {"a": {**GOOD, "shape": 4}},
+    {"a": {**GOOD, "data_offsets": [0, 16]}}, {"a": {**GOOD, "data_offsets": [8, 0]}},
+    {"a": {**GOOD, "data_offsets": ["0", "8"]}}, {"a": {**GOOD, "data_offsets": [0, 4, 8]}},
+    {"a": {**GOOD, "dtype": 7}}])
+def test_headers_that_are_no_headers(tmp_path, header):
+    file_with(tmp_path / "model.safetensors", header)
+    with pytest.raises(CorruptionError, match="model.safetensors"):
+        bindings.Checkpoint(tmp_path)
+
+
+def test_files_that_are_no_checkpoint(tmp_path):
+    with pytest.raises(NotFoundError, match="neither"):
+        bindings.Checkpoint(tmp_path)
+    path, index = tmp_path / "model.safetensors", tmp_path / "model.safetensors.index.json"
+    for data in (b"", b"1234", struct.pack("<Q", 1 << 60), struct.pack("<Q", 100) + b"{}"):
+        path.write_bytes(data)
+        with pytest.raises(CorruptionError):
+            bindings.Checkpoint(tmp_path)
+    file_with(path, {"a": {**GOOD, "dtype": "X"}})
+    with pytest.raises(UnsupportedError, match="'a'"):
+        bindings.Checkpoint(tmp_path)
+    file_with(path, {"a": GOOD, "__metadata__": {"format": "pt"}})
+    assert bindings.Checkpoint(tmp_path).tensors["a"].read() == b"12345678"
+    for text in ("{", "[]", "{}", '{"weight_map": []}', '{"weight_map": {"a": "../x"}}',
+                 '{"weight_map": {"a": 3}}'):
+        index.write_text(text)
+        with pytest.raises(CorruptionError, match="index"):
+            bindings.Checkpoint(tmp_path)
+    index.write_text('{"weight_map": {"a": "gone.safetensors"}}')
+    with pytest.raises(NotFoundError, match="gone"):
+        bindings.Checkpoint(tmp_path)
+    file_with(tmp_path / "twin.safetensors", {"a": GOOD})
+    index.write_text('{"weight_map": {"a": "twin.safetensors", "b": "model.safetensors"}}')
+    with pytest.raises(CorruptionError, match="'a' is in"):
+        bindings.Checkpoint(tmp_path)
+    index.unlink()
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(CorruptionError, match="config.json"):
+        bindings.Checkpoint(tmp_path)
+
+
 # --- what a plan refuses -----------------------------------------------------------------------
 
 
@@ -334,7 +392,7 @@ def test_buffers_count_where_the_checkpoint_has_them(llama):
     """Some engines register what they do not train as buffers; others are the engine's own."""
     checkpoint, lives = llama
     norm = lives.pop("model.norm.weight")
-    model = engines.module_of(lives)
+    model = engine_support.module_of(lives)
     with pytest.raises(UnsupportedError, match="'model.norm.weight'"):
         bindings.plan_bindings(checkpoint, model)
     model.model.add_module("norm", torch.nn.Module())
