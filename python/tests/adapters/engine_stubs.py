@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stand-ins for the parts of vllm 0.33.0 and sglang 0.5.23 that the adapters touch.
 
-Names and parameters are those of the releases, which test_engine_signatures.py checks wherever the real
-packages can be read; bodies do the least that lets the adapters run. `installed` puts them into
-sys.modules.
+Names and parameters are those of the releases, which test_engine_signatures.py checks wherever the
+real packages can be read; bodies do the least that lets the adapters run. `installed` puts them
+into sys.modules.
 """
 
 import abc

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What engines find by themselves: the entry points of the package, as it declares them and as it is
-installed."""
+"""What engines find by themselves: the entry points of the package, as it declares them and as it
+is installed."""
 
 import importlib
 import importlib.metadata

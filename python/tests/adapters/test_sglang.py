@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The SGLang adapter on stubs that carry SGLang's signatures (test_engine_signatures.py), and its HTTP
-control against a server that behaves as SGLang's endpoints are documented to."""
+"""The SGLang adapter on stubs that carry SGLang's signatures (test_engine_signatures.py), and its
+HTTP control against a server that behaves as SGLang's endpoints are documented to."""
 
 import base64
 import contextlib
