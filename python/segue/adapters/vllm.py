@@ -143,7 +143,7 @@ class SegueWeightTransferEngine(WeightTransferEngine[SegueInitInfo, SegueUpdateI
             publisher = Publisher(arguments.pop("store"), **arguments)
         elif arguments:
             raise InvalidArgumentError(f"beside a publisher, {sorted(arguments)} say nothing")
-        publisher.publish(iterator, step=step)
+        publish_one_by_one(publisher, iterator, step)
 
     def _opened(self) -> EngineReceiver:
         if self._receiver is None:
@@ -225,6 +225,20 @@ class WorkerExtension:
         return receiver
 
 
+def publish_one_by_one(publisher: Publisher, pairs: Iterable[tuple[str, Any]],
+                       step: int | None = None) -> int:
+    """Publishes tensors as they are gathered, each of them brought to the CPU and let go again
+    before the next one; the version's number. Where one fails, nothing is published."""
+    publisher.begin(step)
+    try:
+        for name, tensor in pairs:
+            publisher.put(name, tensor.detach().cpu().contiguous())
+        return publisher.commit().target_version
+    except BaseException:
+        publisher.discard()
+        raise
+
+
 @dataclasses.dataclass
 class SegueTrainerInitInfo(TrainerInitInfo):
     """What the trainer's side is made from. `base`: directory of the checkpoint that trainer and
@@ -279,7 +293,7 @@ class SegueTrainerWeightTransferEngine(TrainerWeightTransferEngine[SegueTrainerI
             for _ in self.source.iter_full():
                 pass
             return
-        version = self.publisher.publish(self.source.iter_full()).target_version
+        version = publish_one_by_one(self.publisher, self.source.iter_full())
         self.client.start_weight_update()
         self.client.update_weights({"action": "prepare", "version": version})
         if self.staged is not None:

@@ -199,6 +199,22 @@ def test_older_trainers_publish_by_the_static_method(vllm, run):
     worker.expect(9)
 
 
+def test_a_trainer_that_fails_half_way_publishes_nothing(vllm, run):
+    after = families.changed(run.versions[1], 60)
+
+    def half():
+        yield from list(after.items())[:5]
+        raise RuntimeError("a rank is gone")
+
+    with pytest.raises(RuntimeError, match="a rank is gone"):
+        vllm.publish_one_by_one(run.publisher, half())
+    with pytest.raises(InvalidArgumentError):
+        vllm.publish_one_by_one(run.publisher, list(after.items())[:5])
+    assert run.publisher.version == 1
+    transposed = {n: t.t().contiguous().t() if t.dim() == 2 else t for n, t in after.items()}
+    assert vllm.publish_one_by_one(run.publisher, transposed.items()) == 2
+
+
 def test_the_worker_extension_does_the_same_by_rpc(vllm, run):
     worker = worker_of(run)
 
