@@ -21,7 +21,6 @@ class Callback {
   Callback(nb::object callable, std::string what)
       : callable_(callable.release().ptr(), &LetGo), what_(std::move(what)) {}
 
-  bool present() const { return callable_.get() != nullptr && callable_.get() != Py_None; }
   const std::string& what() const { return what_; }
 
   // Calls it, from any thread, and hands its answer to `take`, which returns a Status.

@@ -61,7 +61,7 @@ HooksHandle MakeHooksOverHttp(std::string kind, std::string url, std::string tok
 }  // namespace
 
 void BindHooks(nb::module_& module) {
-  nb::class_<HooksHandle>(module, "EngineHooks", "How a receiver controls an engine.");
+  const nb::class_<HooksHandle> hooks(module, "EngineHooks", "How a receiver controls an engine.");
   module.def("make_hooks", &MakeHooks, nb::arg("pause"), nb::arg("flush").none(),
              nb::arg("set_version").none(), nb::arg("resume"));
   module.def("make_http_hooks", &MakeHooksOverHttp, nb::arg("kind"), nb::arg("url"),

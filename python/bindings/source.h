@@ -29,6 +29,7 @@ using Source = std::tuple<std::string, std::string, std::vector<std::uint64_t>,
 inline std::byte no_bytes{};
 
 inline std::byte* AddressOf(std::uint64_t address, std::uint64_t size) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): Python has addresses as numbers.
   return size == 0 ? &no_bytes : reinterpret_cast<std::byte*>(address);
 }
 
