@@ -90,7 +90,7 @@ void SetGate(BoundModel& model, const Callables& callables, const ReceiverHandle
   };
 }
 
-BoundModel MakeModel(std::vector<Part> parts, const Callables& callables,
+BoundModel MakeModel(std::vector<Part>&& parts, const Callables& callables,
                      const ReceiverHandle::Parts& own) {
   BoundModel model;
   model.tensors.reserve(parts.size());
@@ -304,7 +304,8 @@ void BindSteps(nb::module_& module) {
       .def(
           "__exit__", [](LocalStep& self, nb::handle, nb::handle, nb::handle) { self.Leave(); },
           nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none());
-  nb::class_<RanksHandle>(module, "LocalRanks", "One rank of several that are threads here.");
+  const nb::class_<RanksHandle> ranks_class(module, "LocalRanks",
+                                            "One rank of several that are threads here.");
   module.def(
       "make_local_ranks",
       [](unsigned count, double timeout) {

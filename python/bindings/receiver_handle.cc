@@ -58,7 +58,7 @@ Status ReceiverHandle::WaitPreparedOrSignal(Receiver& receiver, const std::strin
   std::unique_lock lock(mutex);
   while (!changed.wait_for(lock, kSignalPeriod, [&] { return outcome.has_value(); })) {
     lock.unlock();
-    const Status signal = InPython("a signal handler", parts_.raised.get(), [] {
+    Status signal = InPython("a signal handler", parts_.raised.get(), [] {
       RaisePendingSignal();
       return Status();
     });

@@ -33,13 +33,13 @@ inline std::byte* AddressOf(std::uint64_t address, std::uint64_t size) {
   return size == 0 ? &no_bytes : reinterpret_cast<std::byte*>(address);
 }
 
-inline SourceTensor MakeSource(Source source) {
+inline SourceTensor MakeSource(Source&& source) {
   auto& [name, dtype, shape, address, size] = source;
   const std::byte* const data = address ? AddressOf(*address, size) : nullptr;
   return {std::move(name), std::move(dtype), std::move(shape), data, size};
 }
 
-inline std::vector<SourceTensor> MakeSources(std::vector<Source> sources) {
+inline std::vector<SourceTensor> MakeSources(std::vector<Source>&& sources) {
   std::vector<SourceTensor> made;
   made.reserve(sources.size());
   for (Source& source : sources) made.push_back(MakeSource(std::move(source)));
