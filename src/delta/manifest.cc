@@ -392,6 +392,7 @@ OrderedJson OwnerJson(const OwnerRecord& record) {
   json["changed_chunks"] = identity.changed_chunks;
   json["changed_elements"] = identity.changed_elements;
   json["payload"] = EntryJson(record.payload);
+  if (!record.round.empty()) json["round"] = record.round;
   if (!record.tensors.empty()) json["tensors"] = record.tensors;
   return json;
 }
@@ -419,6 +420,7 @@ Result<OwnerRecord> OwnerRecord::Parse(ByteSpan json, const std::string& name) {
     fields.Refuse("owner", "less than owner_count " + std::to_string(count), std::to_string(owner));
   }
   record.owner_count = static_cast<std::uint32_t>(count);
+  if (fields.Has("round")) record.round = fields.Text("round");
   if (fields.Has("tensors")) record.tensors = fields.Text("tensors");
   const dom::object object = fields.Object("payload");
   const auto check = fields.Hex<Sha256>("check");

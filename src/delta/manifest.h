@@ -87,6 +87,7 @@ struct OwnerRecord {
   std::uint32_t owner_count = 1;
   PayloadEntry payload;
   std::string tensors;  // TensorSet::ToHex() of what it covers; empty: its share of the chunks.
+  std::string round;    // That it was handed in to; empty: the session says what belongs together.
 
   bool operator==(const OwnerRecord&) const = default;
   std::string ToJson() const;
@@ -113,8 +114,16 @@ std::string PayloadFolder(std::string_view lineage, std::uint64_t version);
 std::string Payload(std::string_view lineage, std::uint64_t version, std::uint32_t owner,
                     std::uint32_t owner_count, const Sha256& sha256);
 std::string OwnerFolder(std::string_view lineage, std::uint64_t version, std::string_view session);
+// Without a round: empty.
 std::string Owner(std::string_view lineage, std::uint64_t version, std::string_view session,
-                  std::uint32_t owner, std::uint32_t owner_count);
+                  std::uint32_t owner, std::uint32_t owner_count, std::string_view round = {});
+// Says that owner 0 collects what is handed in to this round.
+std::string Round(std::string_view lineage, std::uint64_t version, std::string_view session,
+                  std::string_view round);
+// What a round is called; `number` is drawn at random.
+std::string RoundName(std::uint64_t number);
+// "00000000000000ab.round" -> "00000000000000ab"; nothing for any other name.
+std::optional<std::string> ParseRound(std::string_view name);
 // One folder an anchor in this one, named as the anchor is.
 std::string AnchorFolders(std::string_view lineage);
 std::string AnchorFolder(std::string_view lineage, std::string_view anchor);

@@ -74,7 +74,11 @@ AnchorRecord MakeAnchorAtTarget() {
 LineageRecord MakeLineage() { return {"run-1", 7, {{5, 6}}, FilledHash(0xaa), FilledHash(0xbb)}; }
 
 OwnerRecord MakeOwner() {
-  return {.identity = MakeIdentity(), .owner_count = 2, .payload = MakeEntry(1, 2), .tensors = ""};
+  return {.identity = MakeIdentity(),
+          .owner_count = 2,
+          .payload = MakeEntry(1, 2),
+          .tensors = "",
+          .round = ""};
 }
 
 template <typename T>
@@ -120,6 +124,8 @@ TEST(ManifestTest, RoundTrips) {
   EXPECT_EQ(Parse<OwnerRecord>(MakeOwner().ToJson()).value(), MakeOwner());
   OwnerRecord with_tensors = MakeOwner();
   with_tensors.tensors = "0f3";
+  EXPECT_EQ(Parse<OwnerRecord>(with_tensors.ToJson()).value(), with_tensors);
+  with_tensors.round = "0123456789abcdef";
   EXPECT_EQ(Parse<OwnerRecord>(with_tensors.ToJson()).value(), with_tensors);
 }
 

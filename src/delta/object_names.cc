@@ -3,8 +3,10 @@
 // Names of lineages and of the objects of a store: docs/format.md, section 8. Numbers are padded so
 // that names sort as the numbers do; nothing here touches a store.
 #include <algorithm>
+#include <array>
 #include <charconv>
 
+#include "base/bytes.h"
 #include "base/limits.h"
 #include "checkpoint/tensor.h"
 #include "delta/manifest.h"
@@ -17,6 +19,8 @@ constexpr std::size_t kOwnerDigits = 5;
 constexpr std::size_t kHashDigits = 16;
 constexpr std::string_view kVersionSuffix = ".json";
 constexpr std::string_view kGoneSuffix = ".gone";
+constexpr std::string_view kRoundSuffix = ".round";
+constexpr std::size_t kRoundDigits = 16;
 constexpr std::string_view kNameBytes =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
 
@@ -92,8 +96,29 @@ std::string OwnerFolder(std::string_view lineage, std::uint64_t version, std::st
 }
 
 std::string Owner(std::string_view lineage, std::uint64_t version, std::string_view session,
-                  std::uint32_t owner, std::uint32_t owner_count) {
-  return Join(OwnerFolder(lineage, version, session), OwnerOfCount(owner, owner_count) + ".json");
+                  std::uint32_t owner, std::uint32_t owner_count, std::string_view round) {
+  std::string name = OwnerOfCount(owner, owner_count);
+  if (!round.empty()) name.append("-").append(round);
+  return Join(OwnerFolder(lineage, version, session), name + ".json");
+}
+
+std::string Round(std::string_view lineage, std::uint64_t version, std::string_view session,
+                  std::string_view round) {
+  return Join(OwnerFolder(lineage, version, session), std::string(round).append(kRoundSuffix));
+}
+
+std::string RoundName(std::uint64_t number) {
+  std::array<std::byte, sizeof(number)> bytes{};
+  StoreLittle(bytes.data(), number);
+  return ToHex(bytes);
+}
+
+std::optional<std::string> ParseRound(std::string_view name) {
+  if (!name.ends_with(kRoundSuffix)) return std::nullopt;
+  name.remove_suffix(kRoundSuffix.size());
+  const bool is_hex = name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+  if (name.size() != kRoundDigits || !is_hex) return std::nullopt;
+  return std::string(name);
 }
 
 std::string AnchorFolders(std::string_view lineage) { return Join(lineage, "anchors"); }

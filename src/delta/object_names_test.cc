@@ -43,6 +43,24 @@ TEST(ObjectNameTest, NamesOfTheDocument) {
   EXPECT_EQ(object_name::OwnerFolder("run", 12, "s1"), "run/owners/0000000012/s1");
   EXPECT_EQ(object_name::Owner("run", 12, "s1", 3, 8),
             "run/owners/0000000012/s1/00003-of-00008.json");
+  EXPECT_EQ(object_name::Owner("run", 12, "s1", 3, 8, "0123456789abcdef"),
+            "run/owners/0000000012/s1/00003-of-00008-0123456789abcdef.json");
+  EXPECT_EQ(object_name::Round("run", 12, "s1", "0123456789abcdef"),
+            "run/owners/0000000012/s1/0123456789abcdef.round");
+}
+
+TEST(ObjectNameTest, Rounds) {
+  for (const std::uint64_t number : {std::uint64_t{0}, std::uint64_t{1}, ~std::uint64_t{0}}) {
+    const std::string round = object_name::RoundName(number);
+    EXPECT_EQ(round.size(), 16u);
+    EXPECT_EQ(object_name::ParseRound(round + ".round"), round);
+  }
+  EXPECT_NE(object_name::RoundName(1), object_name::RoundName(2));
+  for (const char* name : {"", ".round", "0123456789abcde.round", "0123456789abcdef0.round",
+                           "0123456789ABCDEF.round", "0123456789abcdef.json",
+                           "00003-of-00008-0123456789abcdef.json", "../456789abcdef01.round"}) {
+    EXPECT_EQ(object_name::ParseRound(name), std::nullopt) << name;
+  }
 }
 
 TEST(ObjectNameTest, ParsesVersionsAlone) {  // case B5

@@ -3,11 +3,14 @@
 // The machine's environment: threads, its monotonic clock, the stores of store/.
 #include "sync/environment.h"
 
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <thread>
 #include <utility>
+
+#include "base/check.h"
 
 namespace segue {
 namespace {
@@ -40,6 +43,11 @@ class Machine final : public Environment {
     return segue::OpenStore(url, create);
   }
   Clock::time_point Now() override { return Clock::now(); }
+  std::uint64_t RandomNumber() override {
+    std::uint64_t number = 0;
+    SEGUE_CHECK(::getrandom(&number, sizeof(number), 0) == ssize_t{sizeof(number)});
+    return number;
+  }
   void Sleep(Clock::duration time, const std::stop_token& stop) override {
     std::mutex mutex;
     std::condition_variable_any changed;

@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -41,6 +42,8 @@ class Environment {
 
   virtual Result<std::unique_ptr<Store>> OpenStore(const std::string& url, bool create) = 0;
   virtual Clock::time_point Now() = 0;
+  // That nobody else draws: for names.
+  virtual std::uint64_t RandomNumber() = 0;
   // Returns when `time` has passed, or before that when a stop is requested.
   virtual void Sleep(Clock::duration time, const std::stop_token& stop) = 0;
   // Gives `lock` up until `done()` is true, which is asked with the lock held. Whoever makes it

@@ -34,7 +34,16 @@ std::string OwnerExchange::Folder() const {
 
 std::string OwnerExchange::RecordName(std::uint32_t owner) const {
   return object_name::Owner(options_.lineage, *options_.version, options_.session, owner,
-                            options_.owner_count);
+                            options_.owner_count, round_);
+}
+
+Status OwnerExchange::OpenRound() {
+  round_ = object_name::RoundName(environment_.RandomNumber());
+  const std::string mark =
+      object_name::Round(options_.lineage, *options_.version, options_.session, round_);
+  SEGUE_ASSIGN_OR_RETURN(const PutOutcome outcome, store_.PutIfAbsent(mark, {}));
+  if (outcome == PutOutcome::kCreated) return {};
+  return Internal("round '" + mark + "' was there: a number drawn at random came twice");
 }
 
 Status OwnerExchange::HandIn(const DeltaIdentity& identity, const PayloadEntry& payload) {
@@ -43,6 +52,7 @@ Status OwnerExchange::HandIn(const DeltaIdentity& identity, const PayloadEntry& 
   record.owner_count = options_.owner_count;
   record.payload = payload;
   if (tensors_ != nullptr) record.tensors = tensors_->ToHex();
+  record.round = round_;
   const std::string name = RecordName(options_.owner);
   SEGUE_ASSIGN_OR_RETURN(const PutOutcome outcome,
                          store_.PutIfAbsent(name, AsBytes(record.ToJson())));
@@ -70,6 +80,15 @@ Status OwnerExchange::WaitFor(std::uint32_t owner, Deadline deadline) {
 }
 
 Status OwnerExchange::Collect(DeltaIdentity& identity, std::vector<PayloadEntry>& payloads) {
+  Status collected = CollectAll(identity, payloads);
+  if (round_.empty()) return collected;
+  // A mark that stays costs each owner a record the next time, and misleads nobody.
+  (void)store_.Delete(
+      object_name::Round(options_.lineage, *options_.version, options_.session, round_));
+  return collected;
+}
+
+Status OwnerExchange::CollectAll(DeltaIdentity& identity, std::vector<PayloadEntry>& payloads) {
   // One for all of them together.
   const Deadline deadline = DeadlineIn(options_.owner_timeout_seconds);
   if (tensors_ != nullptr) covered_ = *tensors_;
@@ -115,33 +134,63 @@ OwnerExchange::Deadline OwnerExchange::DeadlineIn(double seconds) const {
          std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
 }
 
-Status OwnerExchange::WaitVisible(const LineageRecord& lineage, const PayloadEntry& payload) {
+Status OwnerExchange::HandInUntilVisible(const DeltaIdentity& identity,
+                                         const PayloadEntry& payload) {
   // Owner 0 may begin to wait for the slowest one only after this owner does.
   const Deadline deadline = DeadlineIn(2 * options_.owner_timeout_seconds);
-  const std::uint64_t version = *options_.version;
+  std::set<std::string> answered;
   for (;;) {
-    SEGUE_ASSIGN_OR_RETURN(const auto versions, Lineage::ListVersions(store_, lineage.lineage));
-    if (std::binary_search(versions.begin(), versions.end(), version)) {
-      SEGUE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(store_, lineage, version));
-      if (HoldsPayload(manifest, payload)) return {};
-      return InvalidArgument("version " + std::to_string(version) + " of lineage '" +
-                             lineage.lineage + "' was published without this owner's payload");
+    // Only a version to which something was handed in is ours; looked for first, since the round is
+    // closed by then.
+    if (!answered.empty()) {
+      SEGUE_ASSIGN_OR_RETURN(const bool visible, IsVisible(identity, payload));
+      if (visible) return {};
     }
+    SEGUE_RETURN_IF_ERROR(HandInToRounds(identity, payload, answered));
     if (environment_.Now() >= deadline) break;
     environment_.Sleep(kOwnerPollInterval, {});
   }
   return Unavailable("owner 0 of " + std::to_string(options_.owner_count) +
-                     " has not made version " + std::to_string(version) +
-                     " visible: an owner is missing, or owner 0 has failed");
+                     " has not made version " + std::to_string(*options_.version) + " visible: " +
+                     (answered.empty() ? "it has not asked for what the owners have"
+                                       : "an owner is missing, or owner 0 has failed"));
+}
+
+// Each round once. One that is over costs a record that nobody reads.
+Status OwnerExchange::HandInToRounds(const DeltaIdentity& identity, const PayloadEntry& payload,
+                                     std::set<std::string>& answered) {
+  SEGUE_ASSIGN_OR_RETURN(const auto names, store_.List(Folder()));
+  for (const std::string& name : names) {
+    const auto round = object_name::ParseRound(name);
+    if (!round || answered.contains(*round)) continue;
+    round_ = *round;
+    SEGUE_RETURN_IF_ERROR(HandIn(identity, payload));
+    answered.insert(*round);
+  }
+  return {};
+}
+
+Result<bool> OwnerExchange::IsVisible(const DeltaIdentity& identity, const PayloadEntry& payload) {
+  LineageRecord lineage;  // Enough of it to read a manifest by.
+  lineage.lineage = identity.lineage;
+  lineage.plan = identity.plan;
+  const std::uint64_t version = *options_.version;
+  SEGUE_ASSIGN_OR_RETURN(const auto versions, Lineage::ListVersions(store_, lineage.lineage));
+  if (!std::binary_search(versions.begin(), versions.end(), version)) return false;
+  SEGUE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(store_, lineage, version));
+  if (HoldsPayload(manifest, payload)) return true;
+  return InvalidArgument("version " + std::to_string(version) + " of lineage '" + lineage.lineage +
+                         "' was published without this owner's payload");
 }
 
 Status OwnerExchange::Add(const OwnerRecord& record, std::uint32_t owner, DeltaIdentity& identity,
                           std::vector<PayloadEntry>& payloads) const {
   const DeltaIdentity& other = record.identity;
-  if (other.lineage != identity.lineage || other.target_version != identity.target_version ||
-      other.plan != identity.plan || other.base_layout != identity.base_layout ||
-      other.target_layout != identity.target_layout || record.owner_count != options_.owner_count ||
-      record.payload.owner != owner) {
+  if (record.round != round_ || other.lineage != identity.lineage ||
+      other.base_version != identity.base_version ||
+      other.target_version != identity.target_version || other.plan != identity.plan ||
+      other.base_layout != identity.base_layout || other.target_layout != identity.target_layout ||
+      record.owner_count != options_.owner_count || record.payload.owner != owner) {
     return InvalidArgument("owner record '" + RecordName(owner) +
                            "' is of another base, target, plan or number of owners");
   }
@@ -154,8 +203,13 @@ Status OwnerExchange::Add(const OwnerRecord& record, std::uint32_t owner, DeltaI
 }
 
 void OwnerExchange::RemoveRecords(std::vector<std::string>& warnings) {
-  for (std::uint32_t owner = 1; owner < options_.owner_count; ++owner) {
-    const Status status = store_.Delete(RecordName(owner));
+  if (options_.owner_count == 1) return;
+  const auto names = store_.List(Folder());
+  if (!names.ok()) warnings.push_back("owner records stay: " + names.status().message());
+  if (!names.ok()) return;
+  // Those of rounds that came to nothing too: the session is this job's alone.
+  for (const std::string& name : names.value()) {
+    const Status status = store_.Delete(Folder() + "/" + name);
     if (!status.ok()) warnings.push_back("owner record stays: " + status.message());
   }
 }

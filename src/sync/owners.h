@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,15 +34,17 @@ class OwnerExchange {
   // From here on owners say themselves which tensors of `plan` they cover; this one covers
   // `tensors`. Both outlive it.
   void SetCoverage(const Plan& plan, const TensorSet& tensors);
+  // Owner 0: opens a round. From here on only what is handed in to it counts.
+  Status OpenRound();
 
-  // Owners other than 0: leaves a record for owner 0.
+  // Owners other than 0, without rounds: leaves a record for owner 0.
   Status HandIn(const DeltaIdentity& identity, const PayloadEntry& payload);
   // Owner 0: waits for the others; adds their digests and counts to `identity`, and their payloads.
-  // InvalidArgument naming the tensor that two owners cover, or none.
+  // InvalidArgument naming the tensor that two owners cover, or none. Closes the round.
   Status Collect(DeltaIdentity& identity, std::vector<PayloadEntry>& payloads);
-  // Owners other than 0: waits until the version that has `payload` is visible. Unavailable when it
-  // is not in twice the time that owner 0 waits.
-  Status WaitVisible(const LineageRecord& lineage, const PayloadEntry& payload);
+  // Owners other than 0, with rounds: hands in to each that is open until the version that has
+  // `payload` is visible. Unavailable when it is not in twice the time that owner 0 waits.
+  Status HandInUntilVisible(const DeltaIdentity& identity, const PayloadEntry& payload);
   // Owner 0, at the end. What stays becomes a warning.
   void RemoveRecords(std::vector<std::string>& warnings);
 
@@ -49,6 +52,10 @@ class OwnerExchange {
   using Deadline = Environment::Clock::time_point;
   std::string Folder() const;
   std::string RecordName(std::uint32_t owner) const;
+  Status CollectAll(DeltaIdentity& identity, std::vector<PayloadEntry>& payloads);
+  Status HandInToRounds(const DeltaIdentity& identity, const PayloadEntry& payload,
+                        std::set<std::string>& answered);
+  Result<bool> IsVisible(const DeltaIdentity& identity, const PayloadEntry& payload);
   Status WaitFor(std::uint32_t owner, Deadline deadline);
   Status Add(const OwnerRecord& record, std::uint32_t owner, DeltaIdentity& identity,
              std::vector<PayloadEntry>& payloads) const;
@@ -61,6 +68,7 @@ class OwnerExchange {
   const Plan* plan_ = nullptr;          // Null: every owner covers its share of the chunks.
   const TensorSet* tensors_ = nullptr;  // What this owner covers.
   TensorSet covered_;                   // Owner 0: by all owners so far.
+  std::string round_;                   // Owner 0's own, or that which is handed in to.
 };
 
 }  // namespace segue

@@ -88,6 +88,69 @@ TEST_F(OwnersTest, OfAnotherStep) {
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.ToString();
 }
 
+// Records are for a step of one base alone.
+TEST_F(OwnersTest, OfAnotherBase) {
+  DeltaIdentity other = Identity(10);
+  other.base_version = 5;
+  ASSERT_TRUE(HandIn(1, other).ok());
+  DeltaIdentity identity = Identity(1);
+  std::vector<PayloadEntry> payloads;
+  const Status status = OwnerExchange(*store_, options_[0]).Collect(identity, payloads);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.ToString();
+}
+
+// What was handed in to a round is taken in that round alone.
+TEST_F(OwnersTest, Rounds) {
+  OwnerExchange first(*store_, options_[0]);
+  ASSERT_TRUE(first.OpenRound().ok());
+  for (const std::uint32_t owner : {1u, 2u}) {
+    const Status status =
+        OwnerExchange(*store_, options_[owner]).HandInUntilVisible(Identity(10), Payload(owner));
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.ToString();
+  }
+  DeltaIdentity identity = Identity(1);
+  std::vector<PayloadEntry> payloads = {Payload(0)};
+  // Another attempt of owner 0, which has nothing of its own.
+  OwnerExchange second(*store_, options_[0]);
+  ASSERT_TRUE(second.OpenRound().ok());
+  EXPECT_EQ(second.Collect(identity, payloads).code(), StatusCode::kUnavailable);
+  // The first round's records are there all the same, and it closes when it has them.
+  const Status status = first.Collect(identity, payloads);
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(payloads.size(), 3u);
+  const auto names = store_->List(object_name::OwnerFolder("default", 7, "a"));
+  for (const std::string& name : names.value()) {
+    EXPECT_FALSE(object_name::ParseRound(name)) << name;
+  }
+}
+
+// Nothing is handed in unasked.
+TEST_F(OwnersTest, NoRoundIsOpen) {
+  const Status status =
+      OwnerExchange(*store_, options_[1]).HandInUntilVisible(Identity(10), Payload(1));
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.ToString();
+  EXPECT_TRUE(store_->List(object_name::OwnerFolder("default", 7, "a")).value().empty());
+}
+
+// A record under the name of a round that it is not of: never believed.
+TEST_F(OwnersTest, RecordUnderAnotherRoundsName) {
+  OwnerExchange first(*store_, options_[0]);
+  ASSERT_TRUE(first.OpenRound().ok());
+  const std::string folder = object_name::OwnerFolder("default", 7, "a");
+  const auto round = object_name::ParseRound(store_->List(folder).value().front());
+  ASSERT_TRUE(round.has_value());
+  OwnerRecord record;
+  record.identity = Identity(10);
+  record.owner_count = 3;
+  record.payload = Payload(1);
+  record.round = "0123456789abcdef";
+  const std::string name = object_name::Owner("default", 7, "a", 1, 3, *round);
+  ASSERT_TRUE(store_->PutIfAbsent(name, AsBytes(record.ToJson())).ok());
+  DeltaIdentity identity = Identity(1);
+  std::vector<PayloadEntry> payloads = {Payload(0)};
+  EXPECT_EQ(first.Collect(identity, payloads).code(), StatusCode::kInvalidArgument);
+}
+
 // One deadline for all, however many are missing.
 TEST_F(OwnersTest, Missing) {
   const auto begin = std::chrono::steady_clock::now();

@@ -69,9 +69,6 @@ class Publisher::Impl {
     if (begun_) return InvalidArgument("a version is begun already: commit or discard it");
     SEGUE_RETURN_IF_ERROR(SettlePending());
     publish_.version = version;
-    if (options_.owner_count > 1) {
-      publish_.session = options_.session + "-" + std::to_string(attempt_);
-    }
     SEGUE_RETURN_IF_ERROR(CheckPublishOptions(publish_));
     SEGUE_RETURN_IF_ERROR(ReadLineage());
     next_ = Pending();
@@ -80,7 +77,6 @@ class Publisher::Impl {
     SetLayouts();
     put_ = TensorSet(plan_.tensors().size());
     sums_ = {};
-    ++attempt_;
     begun_ = true;
     return {};
   }
@@ -341,13 +337,7 @@ class Publisher::Impl {
     report_.encode_s += watch.Lap();
     VersionCommit commit = MakeCommit();
     SEGUE_RETURN_IF_ERROR(commit.Run(version));
-    if (report_.committed) {
-      commit.CleanUp(version);
-    } else {
-      SEGUE_RETURN_IF_ERROR(OwnerExchange(*store_, publish_, environment_)
-                                .WaitVisible(PendingRecord(version), version.payload));
-      report_.committed = true;
-    }
+    if (options_.owner == 0) commit.CleanUp(version);
     report_.commit_s = watch.Lap();
     return {};
   }
@@ -402,7 +392,6 @@ class Publisher::Impl {
   std::unique_ptr<Baseline> baseline_;
   std::optional<std::uint64_t> version_;  // Of the baseline.
   std::unique_ptr<DeltaBuilder> builder_;
-  std::uint64_t attempt_ = 0;
   bool begun_ = false;
   Pending next_;  // Of the version that is begun.
   TensorSet put_;

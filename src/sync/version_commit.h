@@ -31,7 +31,9 @@ struct PendingVersion {
   std::unique_ptr<StoreWriter> writer;    // Holds the payload until it has a name.
   const Layout* base_layout = nullptr;    // Null: the store has it.
   const Layout* target_layout = nullptr;  // The same.
-  const TensorSet* tensors = nullptr;     // What this owner covers; null: its share of the chunks.
+  // What this owner of several covers, who all commit at the same time, in rounds. Null: its share
+  // of the chunks, and the session alone says what belongs together.
+  const TensorSet* tensors = nullptr;
 
   void SetPayload(std::uint32_t owner, const PayloadSummary& summary, Digest base_digest,
                   Digest target_digest);
@@ -53,7 +55,8 @@ class VersionCommit {
   // The numbers that the version takes as far as they can be known before anything is encoded.
   Status ChooseNumbers(DeltaIdentity& identity) const;
   // Owner 0: gathers what the others have and makes the version visible; other owners hand in what
-  // they have. Fills the report; `pending.identity` says what it has become.
+  // they have, and wait for the version where there are rounds. Fills the report;
+  // `pending.identity` says what it has become.
   Status Run(PendingVersion& pending);
   // After a version has become visible: renews anchors, prunes, and removes temporaries that were
   // left. What fails is a warning.

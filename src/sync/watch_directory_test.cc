@@ -28,6 +28,7 @@ class StoppedClock final : public Environment {
     return segue::OpenStore(url, create);
   }
   Clock::time_point Now() override { return now; }
+  std::uint64_t RandomNumber() override { return 0; }
   void Sleep(Clock::duration, const std::stop_token&) override {}
   void Await(std::unique_lock<std::mutex>&, std::condition_variable&,
              const std::function<bool()>&) override {}

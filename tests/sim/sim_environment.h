@@ -33,6 +33,7 @@ class SimEnvironment final : public LiveEnvironment {
 
   Result<std::unique_ptr<Store>> OpenStore(const std::string& url, bool create) override;
   Clock::time_point Now() override { return world_.now(); }
+  std::uint64_t RandomNumber() override { return world_.random().Next(); }
   void Sleep(Clock::duration time, const std::stop_token& stop) override;
   void Await(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
              const std::function<bool()>& done) override;
