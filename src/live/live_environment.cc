@@ -16,6 +16,7 @@ class LiveMachine final : public LiveEnvironment {
     return SystemEnvironment().OpenStore(url, create);
   }
   Clock::time_point Now() override { return SystemEnvironment().Now(); }
+  std::uint64_t RandomNumber() override { return SystemEnvironment().RandomNumber(); }
   void Sleep(Clock::duration time, const std::stop_token& stop) override {
     SystemEnvironment().Sleep(time, stop);
   }

@@ -51,6 +51,7 @@ class RelayEnvironment final : public LiveEnvironment {
     return std::unique_ptr<Store>(std::make_unique<SharedStore>(store_));
   }
   Clock::time_point Now() override { return rest_.Now(); }
+  std::uint64_t RandomNumber() override { return rest_.RandomNumber(); }
   void Sleep(Clock::duration time, const std::stop_token& stop) override {
     rest_.Sleep(time, stop);
   }
