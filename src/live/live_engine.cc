@@ -149,10 +149,10 @@ Result<std::unique_ptr<PreparedUpdate>> LiveEngine::MakeOwnUpdate(const PrepareR
   Result<UpdatePlan> plan =
       PlanUpdate(*store_, options_.lineage, *weights_, request.target_version);
   if (!plan.ok()) {
-    is_strange_ = !is_known_ && plan.status().code() == StatusCode::kVersionMismatch;
+    is_strange_ = !knows_plan_ && plan.status().code() == StatusCode::kVersionMismatch;
     return plan.status();
   }
-  knows_plan_ = is_known_ = true;
+  knows_plan_ = true;
   is_strange_ = false;
   SEGUE_RETURN_IF_ERROR(CheckPlan(request));
   if (!request.manifest_sha256.empty()) {

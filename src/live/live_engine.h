@@ -97,8 +97,8 @@ class LiveEngine {
   Ranks ranks_;
   EngineSteps steps_;
   std::unique_ptr<LiveWeights> weights_;
-  std::atomic<bool> knows_plan_{false};  // The weights have the lineage's plan.
-  std::atomic<bool> is_known_{false};    // The weights have been a version of the lineage.
+  std::atomic<bool> knows_plan_{false};  // The weights have been a version of the lineage, which
+                                         // has their plan.
   std::atomic<bool> is_strange_{false};  // There is a lineage, and they are none of its versions.
   std::atomic<bool> is_wrong_{false};    // A scan found other bytes than the version's.
 };

@@ -5,28 +5,15 @@
 
 #include <utility>
 
+#include "live/forwarding_environment.h"
 #include "live/segment.h"
 
 namespace segue {
 namespace {
 
-class LiveMachine final : public LiveEnvironment {
+class LiveMachine final : public ForwardingEnvironment {
  public:
-  Result<std::unique_ptr<Store>> OpenStore(const std::string& url, bool create) override {
-    return SystemEnvironment().OpenStore(url, create);
-  }
-  Clock::time_point Now() override { return SystemEnvironment().Now(); }
-  std::uint64_t RandomNumber() override { return SystemEnvironment().RandomNumber(); }
-  void Sleep(Clock::duration time, const std::stop_token& stop) override {
-    SystemEnvironment().Sleep(time, stop);
-  }
-  void Await(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
-             const std::function<bool()>& done) override {
-    SystemEnvironment().Await(lock, changed, done);
-  }
-  std::unique_ptr<BackgroundTask> Start(TaskPriority priority, Body body) override {
-    return SystemEnvironment().Start(priority, std::move(body));
-  }
+  LiveMachine() : ForwardingEnvironment(SystemEnvironment()) {}
 
   std::unique_ptr<Device> MakeDevice(unsigned threads) override { return MakeHostDevice(threads); }
   Result<std::unique_ptr<LiveWeights>> OpenWeights(const std::string& name) override {

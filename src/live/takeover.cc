@@ -84,12 +84,17 @@ Status ReopenIfServing(LiveWeights& weights) {
   return weights.phase() == Phase::kServing ? weights.gate().Open() : Status();
 }
 
+// The checkpoint, of the same model.
+Result<Checkpoint> OpenCheckpointOf(const Plan& plan, const ReceiverOptions& options) {
+  SEGUE_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.checkpoint));
+  SEGUE_ASSIGN_OR_RETURN(const Plan found, Plan::FromCheckpoint(checkpoint, plan.chunk_size()));
+  SEGUE_RETURN_IF_ERROR(ComparePlans(plan, found, "the live weights", "the checkpoint"));
+  return checkpoint;
+}
+
 // All that can fail before the first byte is written. Gate closed on success, else as it was.
 Result<Checkpoint> OpenForLoading(const ReceiverOptions& options, LiveWeights& weights) {
-  SEGUE_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.checkpoint));
-  SEGUE_ASSIGN_OR_RETURN(const Plan plan,
-                         Plan::FromCheckpoint(checkpoint, weights.plan().chunk_size()));
-  SEGUE_RETURN_IF_ERROR(ComparePlans(weights.plan(), plan, "the live weights", "the checkpoint"));
+  SEGUE_ASSIGN_OR_RETURN(Checkpoint checkpoint, OpenCheckpointOf(weights.plan(), options));
   SEGUE_RETURN_IF_ERROR(weights.CheckCurrent());
   SEGUE_RETURN_IF_ERROR(weights.gate().Close(options.gate_deadline));
   const Status current = weights.CheckCurrent();
@@ -107,11 +112,8 @@ Status CheckWayFromCheckpoint(Store& store, const ReceiverOptions& options,
   if (!lineage) return NotFound("there is no lineage '" + options.lineage + "' yet");
   const std::uint64_t version = target.value_or(lineage->newest());
   SEGUE_RETURN_IF_ERROR(lineage->Require(version).status());
-  SEGUE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.checkpoint));
-  SEGUE_ASSIGN_OR_RETURN(const Plan plan,
-                         Plan::FromCheckpoint(checkpoint, weights.plan().chunk_size()));
-  SEGUE_RETURN_IF_ERROR(ComparePlans(weights.plan(), plan, "the live weights", "the checkpoint"));
-  const Digest digest = DigestModel(plan, ViewOf(checkpoint), options.threads);
+  SEGUE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpointOf(weights.plan(), options));
+  const Digest digest = DigestModel(weights.plan(), ViewOf(checkpoint), options.threads);
   const auto way = lineage->FindWay(digest, version);
   if (way.ok()) return {};
   return way.status().WithContext("checkpoint '" + options.checkpoint + "'");

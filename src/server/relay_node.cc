@@ -6,61 +6,21 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "live/forwarding_environment.h"
+#include "store/forwarding_store.h"
 
 namespace segue {
 namespace {
 
-// A store of somebody else's: what is opened and closed again and again is one thing.
-class SharedStore final : public Store {
- public:
-  explicit SharedStore(std::shared_ptr<Store> store) : store_(std::move(store)) {}
-
-  Result<std::unique_ptr<StoreWriter>> StartWrite() override { return store_->StartWrite(); }
-  Result<ByteVector> Get(const std::string& name, std::uint64_t size_max) override {
-    return store_->Get(name, size_max);
-  }
-  Result<ByteVector> GetRange(const std::string& name, std::uint64_t offset,
-                              std::uint64_t size) override {
-    return store_->GetRange(name, offset, size);
-  }
-  Result<std::uint64_t> Size(const std::string& name) override { return store_->Size(name); }
-  Result<std::vector<std::string>> List(const std::string& prefix) override {
-    return store_->List(prefix);
-  }
-  Result<std::vector<std::string>> ListFolders(const std::string& prefix) override {
-    return store_->ListFolders(prefix);
-  }
-  Status Delete(const std::string& name) override { return store_->Delete(name); }
-  Status RemoveStaleTemporaries(std::chrono::seconds age) override {
-    return store_->RemoveStaleTemporaries(age);
-  }
-  const std::string& url() const override { return store_->url(); }
-
- private:
-  const std::shared_ptr<Store> store_;
-};
-
 // Another environment, but for one store.
-class RelayEnvironment final : public LiveEnvironment {
+class RelayEnvironment final : public ForwardingEnvironment {
  public:
   RelayEnvironment(LiveEnvironment& rest, std::string url, std::shared_ptr<Store> store)
-      : rest_(rest), url_(std::move(url)), store_(std::move(store)) {}
+      : ForwardingEnvironment(rest), rest_(rest), url_(std::move(url)), store_(std::move(store)) {}
 
   Result<std::unique_ptr<Store>> OpenStore(const std::string& url, bool create) override {
     if (url != url_) return rest_.OpenStore(url, create);
-    return std::unique_ptr<Store>(std::make_unique<SharedStore>(store_));
-  }
-  Clock::time_point Now() override { return rest_.Now(); }
-  std::uint64_t RandomNumber() override { return rest_.RandomNumber(); }
-  void Sleep(Clock::duration time, const std::stop_token& stop) override {
-    rest_.Sleep(time, stop);
-  }
-  void Await(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
-             const std::function<bool()>& done) override {
-    rest_.Await(lock, changed, done);
-  }
-  std::unique_ptr<BackgroundTask> Start(TaskPriority priority, Body body) override {
-    return rest_.Start(priority, std::move(body));
+    return std::unique_ptr<Store>(std::make_unique<ForwardingStore>(store_));
   }
   std::unique_ptr<Device> MakeDevice(unsigned threads) override {
     return rest_.MakeDevice(threads);

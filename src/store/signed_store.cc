@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "store/forwarding_store.h"
 #include "store/signed_object.h"
 
 namespace segue {
@@ -50,27 +51,29 @@ class SigningWriter final : public StoreWriter {
   std::string json_;
 };
 
-class SignedStore final : public Store {
+class SignedStore final : public ForwardingStore {
  public:
   SignedStore(std::unique_ptr<Store> inner, std::optional<SigningKey> sign_key,
               std::vector<PublicKey> known)
-      : inner_(std::move(inner)), sign_key_(std::move(sign_key)), known_(std::move(known)) {}
+      : ForwardingStore(std::move(inner)),
+        sign_key_(std::move(sign_key)),
+        known_(std::move(known)) {}
 
   Result<std::unique_ptr<StoreWriter>> StartWrite() override {
-    SEGUE_ASSIGN_OR_RETURN(std::unique_ptr<StoreWriter> writer, inner_->StartWrite());
+    SEGUE_ASSIGN_OR_RETURN(std::unique_ptr<StoreWriter> writer, inner().StartWrite());
     if (!sign_key_) return writer;
     return std::unique_ptr<StoreWriter>(
         std::make_unique<SigningWriter>(std::move(writer), *sign_key_));
   }
   Result<ByteVector> Get(const std::string& name, std::uint64_t size_max) override {
-    SEGUE_ASSIGN_OR_RETURN(ByteVector bytes, inner_->Get(name, size_max));
+    SEGUE_ASSIGN_OR_RETURN(ByteVector bytes, inner().Get(name, size_max));
     if (IsSignedKind(name)) SEGUE_RETURN_IF_ERROR(VerifyObject(known_, name, bytes));
     return bytes;
   }
   // A part of a JSON object proves nothing, so the whole is read.
   Result<ByteVector> GetRange(const std::string& name, std::uint64_t offset,
                               std::uint64_t size) override {
-    if (!IsSignedKind(name)) return inner_->GetRange(name, offset, size);
+    if (!IsSignedKind(name)) return inner().GetRange(name, offset, size);
     SEGUE_ASSIGN_OR_RETURN(const ByteVector whole, Get(name, limits::kManifestSizeMax));
     if (offset > whole.size() || size > whole.size() - offset) {
       return Corruption("object '" + name + "' ends before");
@@ -78,58 +81,25 @@ class SignedStore final : public Store {
     const auto begin = whole.begin() + static_cast<std::ptrdiff_t>(offset);
     return ByteVector(begin, begin + static_cast<std::ptrdiff_t>(size));
   }
-  Result<std::uint64_t> Size(const std::string& name) override { return inner_->Size(name); }
-  Result<std::vector<std::string>> List(const std::string& prefix) override {
-    return inner_->List(prefix);
-  }
-  Result<std::vector<std::string>> ListFolders(const std::string& prefix) override {
-    return inner_->ListFolders(prefix);
-  }
-  Status Delete(const std::string& name) override { return inner_->Delete(name); }
-  Status RemoveStaleTemporaries(std::chrono::seconds age) override {
-    return inner_->RemoveStaleTemporaries(age);
-  }
-  const std::string& url() const override { return inner_->url(); }
 
  private:
-  const std::unique_ptr<Store> inner_;
   const std::optional<SigningKey> sign_key_;
   const std::vector<PublicKey> known_;
 };
 
 // For writers that cannot sign: a lineage that is signed is not theirs.
-class UnsignedStore final : public Store {
+class UnsignedStore final : public ForwardingStore {
  public:
-  explicit UnsignedStore(std::unique_ptr<Store> inner) : inner_(std::move(inner)) {}
+  using ForwardingStore::ForwardingStore;
 
-  Result<std::unique_ptr<StoreWriter>> StartWrite() override { return inner_->StartWrite(); }
   Result<ByteVector> Get(const std::string& name, std::uint64_t size_max) override {
-    SEGUE_ASSIGN_OR_RETURN(ByteVector bytes, inner_->Get(name, size_max));
+    SEGUE_ASSIGN_OR_RETURN(ByteVector bytes, inner().Get(name, size_max));
     if (!IsSignedKind(name) || !IsSigned(bytes)) return bytes;
     return InvalidArgument(
         "object '" + name +
         "' is signed, and nothing unsigned may be added to its lineage: it takes "
         "the private key to write here (--sign-key, SEGUE_SIGN_KEY)");
   }
-  Result<ByteVector> GetRange(const std::string& name, std::uint64_t offset,
-                              std::uint64_t size) override {
-    return inner_->GetRange(name, offset, size);
-  }
-  Result<std::uint64_t> Size(const std::string& name) override { return inner_->Size(name); }
-  Result<std::vector<std::string>> List(const std::string& prefix) override {
-    return inner_->List(prefix);
-  }
-  Result<std::vector<std::string>> ListFolders(const std::string& prefix) override {
-    return inner_->ListFolders(prefix);
-  }
-  Status Delete(const std::string& name) override { return inner_->Delete(name); }
-  Status RemoveStaleTemporaries(std::chrono::seconds age) override {
-    return inner_->RemoveStaleTemporaries(age);
-  }
-  const std::string& url() const override { return inner_->url(); }
-
- private:
-  const std::unique_ptr<Store> inner_;
 };
 
 }  // namespace
