@@ -90,7 +90,10 @@ class Narrator {
       version_ = now.version;
       resumed_ns_ = last.resumed_ns;
     }
-    if (now.message == message_) return;
+    // In the middle of a pause it says only that there is one.
+    const bool in_pause =
+        now.state == ReceiverState::kApplying || now.state == ReceiverState::kResuming;
+    if (in_pause || now.message == message_) return;
     message_ = now.message;
     if (!message_.empty()) PrintWarnings("serve", {message_});
   }
