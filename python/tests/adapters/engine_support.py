@@ -138,6 +138,17 @@ def cluster(*args, **options):
         made.close()
 
 
+@contextlib.contextmanager
+def one_behind(tmp_path, family, ranks, **options):
+    """A run and an engine that serves version 1 while version 2 is there to be taken."""
+    run = Run(tmp_path, family)
+    run.publish()
+    with cluster(run, ranks, **options) as engine:
+        engine.open()
+        run.publish()
+        yield run, engine
+
+
 def module_of(lives, path=""):
     """A torch module with these parameters."""
     model = torch.nn.Module()

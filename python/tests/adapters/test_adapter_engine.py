@@ -7,7 +7,7 @@ import dataclasses
 import model_families as families
 import pytest
 import torch
-from engine_support import Run, all_well, cluster
+from engine_support import Run, all_well, cluster, one_behind
 
 import segue
 from segue import (InvalidArgumentError, NotFoundError, UnavailableError, UnsupportedError,
@@ -39,21 +39,13 @@ def test_every_family_at_every_rank(tmp_path, family, size):
 
 @pytest.mark.parametrize("experts", [2, 4])
 def test_experts_shared_out_among_ranks(tmp_path, experts):
-    run = Run(tmp_path, "qwen3-moe")
-    run.publish()
-    with cluster(run, 4, experts=experts) as engine:
-        engine.open()
-        run.publish()
+    with one_behind(tmp_path, "qwen3-moe", 4, experts=experts) as (_, engine):
         all_well(engine.each(lambda r: r.update()))
         engine.expect(2)
 
 
 def test_weights_serve_on_between_prepare_and_apply(tmp_path):
-    run = Run(tmp_path, "llama")
-    run.publish()
-    with cluster(run, 2) as engine:
-        engine.open()
-        run.publish()
+    with one_behind(tmp_path, "llama", 2) as (_, engine):
         all_well(engine.each(lambda r: r.prepare(2, "mine")))
         engine.expect(1)
         all_well(engine.each(lambda r: r.apply(2, "mine")))
@@ -61,11 +53,7 @@ def test_weights_serve_on_between_prepare_and_apply(tmp_path):
 
 
 def test_case_E4_an_apply_that_is_repeated_changes_nothing(tmp_path):
-    run = Run(tmp_path, "llama")
-    run.publish()
-    with cluster(run, 2) as engine:
-        engine.open()
-        run.publish()
+    with one_behind(tmp_path, "llama", 2) as (_, engine):
         all_well(engine.each(lambda r: r.prepare(2)))
         for _ in range(3):
             states = all_well(engine.each(lambda r: r.apply(2)))
@@ -76,11 +64,7 @@ def test_case_E4_an_apply_that_is_repeated_changes_nothing(tmp_path):
 
 
 def test_an_apply_of_what_was_not_prepared_is_refused(tmp_path):
-    run = Run(tmp_path, "llama")
-    run.publish()
-    with cluster(run, 1) as engine:
-        engine.open()
-        run.publish()
+    with one_behind(tmp_path, "llama", 1) as (_, engine):
         (error,) = engine.each(lambda r: r.apply(2))
         assert isinstance(error, segue.Error)
         engine.expect(1)
@@ -92,11 +76,7 @@ def test_an_apply_of_what_was_not_prepared_is_refused(tmp_path):
 
 
 def test_what_was_prepared_and_left_does_not_stand_in_the_way(tmp_path):
-    run = Run(tmp_path, "llama")
-    run.publish()
-    with cluster(run, 2) as engine:
-        engine.open()
-        run.publish()
+    with one_behind(tmp_path, "llama", 2) as (run, engine):
         all_well(engine.each(lambda r: r.prepare(2)))
         run.publish()
         all_well(engine.each(lambda r: r.prepare(3)))
@@ -320,11 +300,7 @@ def test_case_C1_tied_weights_with_two_names(tmp_path):
 
 def test_parameters_that_were_replaced_are_noticed_at_every_rank(tmp_path):
     """As when an engine loads weights itself: bytes that nobody reads would pass every proof."""
-    run = Run(tmp_path, "llama")
-    run.publish()
-    with cluster(run, 2) as engine:
-        engine.open()
-        run.publish()
+    with one_behind(tmp_path, "llama", 2) as (_, engine):
         name = "model.norm.weight"
         engine.lives[1][name] = engine.lives[1][name].clone()
         refused(engine, InvalidArgumentError, name, lambda r: r.prepare(), rank=1)
