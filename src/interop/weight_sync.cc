@@ -26,6 +26,18 @@ std::string StatePath(const std::string& checkpoint) {
   return JoinPath(checkpoint, kDiskStateName);
 }
 
+// What killed processes left of a state that they were about to write. Under the lock.
+Status RemoveHalfWrittenStates(const std::string& checkpoint) {
+  const std::string folder = WeightSyncFolder(checkpoint);
+  const std::string begin = StatePath(checkpoint) + ".tmp.";
+  SEGUE_ASSIGN_OR_RETURN(const auto names, ListDirectory(folder));
+  for (const std::string& name : names) {
+    const std::string path = JoinPath(folder, name);
+    if (path.starts_with(begin)) SEGUE_RETURN_IF_ERROR(RemoveFile(path));
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string WeightSyncFolder(const std::string& checkpoint) {
@@ -77,6 +89,7 @@ Result<WeightSyncLock> WeightSyncLock::Acquire(const std::string& checkpoint,
     }
     std::this_thread::sleep_for(kLookInterval);
   }
+  SEGUE_RETURN_IF_ERROR(RemoveHalfWrittenStates(checkpoint));
   return lock;
 }
 

@@ -54,6 +54,20 @@ TEST(WeightSyncTest, OneHolderAtATime) {
   EXPECT_TRUE(WeightSyncLock::Acquire(folder.path(), milliseconds(10'000)).ok());
 }
 
+// Of a process that was killed while it wrote; what is there under other names is not ours.
+TEST(WeightSyncTest, TheNextHolderRemovesHalfWrittenStates) {
+  const test::TemporaryDirectory folder;
+  ASSERT_TRUE(WriteDiskState(folder.path(), 7).ok());
+  const std::string left = folder.File(".weight_sync/state.json.tmp.1234.5");
+  const std::string other = folder.File(".weight_sync/note.tmp.1");
+  ASSERT_TRUE(WriteFileAtomic(left, AsBytes("{\"ver")).ok());
+  ASSERT_TRUE(WriteFileAtomic(other, AsBytes("x")).ok());
+  ASSERT_TRUE(WeightSyncLock::Acquire(folder.path()).ok());
+  EXPECT_FALSE(FileExists(left));
+  EXPECT_TRUE(FileExists(other));
+  EXPECT_EQ(ReadDiskState(folder.path()).value(), 7u);
+}
+
 TEST(WeightSyncTest, LinksAreRefused) {
   const test::TemporaryDirectory folder;
   const test::TemporaryDirectory outside;
