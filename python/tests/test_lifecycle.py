@@ -24,7 +24,9 @@ HERE = os.path.dirname(__file__)
 
 def run_script(text, store, **options):
     """Runs a script in a process of its own; `sys.argv[1]` is a directory. Its output."""
-    script = f"import sys; sys.path.insert(0, {HERE!r})\n" + textwrap.dedent(text)
+    # Below a shell's background job SIGINT is ignored, which children inherit.
+    script = ("import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+              f"sys.path.insert(0, {HERE!r})\n" + textwrap.dedent(text))
     done = subprocess.run([sys.executable, "-c", script, str(store)], capture_output=True,
                           text=True, timeout=DEADLINE, **options)
     assert done.returncode == 0, done.stderr

@@ -28,6 +28,15 @@ KEPT = HERE.parent.parent / "tests" / "data" / "trace"
 KEPT_SIZE_MAX = 12_000_000
 
 
+@pytest.fixture(autouse=True)
+def torch_as_before():
+    """Making a trace sets what holds for the whole process, and so for the tests after these."""
+    yield
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.use_deterministic_algorithms(False)
+
+
 def floats(*bits):
     return np.array(bits, dtype=np.uint32).view(np.float32)
 
