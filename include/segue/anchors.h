@@ -14,12 +14,12 @@
 namespace segue {
 
 struct AnchorOptions {
-  std::string store;
+  std::string store = {};
   std::string lineage = "default";
-  std::vector<AnchorWish> set;
-  std::vector<std::string> remove;  // Names; NotFound for one that is not there.
+  std::vector<AnchorWish> set = {};
+  std::vector<std::string> remove = {};  // Names; NotFound for one that is not there.
   unsigned threads = 0;
-  KeyFiles keys;  // Records that are set are signed with the one, and what is read is proven.
+  KeyFiles keys = {};  // Records that are set are signed with the one, and what is read is proven.
 };
 
 // The anchors of the lineage, by name, after what was asked for; with nothing asked for the store

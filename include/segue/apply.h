@@ -16,15 +16,15 @@
 namespace segue {
 
 struct ApplyOptions {
-  std::string store;
-  std::string lineage;              // Empty: what the checkpoint's state says, else "default".
-  std::string checkpoint;           // Directory.
-  std::optional<std::uint64_t> to;  // Version; by default the newest.
-  std::string output;        // Empty: in place. Otherwise a directory that must not exist yet.
+  std::string store = {};
+  std::string lineage = {};              // Empty: what the checkpoint's state says, else "default".
+  std::string checkpoint = {};           // Directory.
+  std::optional<std::uint64_t> to = {};  // Version; by default the newest.
+  std::string output = {};   // Empty: in place. Otherwise a directory that must not exist yet.
   bool trust_state = false;  // Skip the digest over the whole checkpoint beforehand (in place).
   unsigned threads = 0;
-  Progress progress;
-  KeyFiles keys;
+  Progress progress = {};
+  KeyFiles keys = {};
 };
 
 struct ApplyReport {

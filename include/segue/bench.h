@@ -16,12 +16,12 @@ namespace segue {
 struct BenchOptions {
   std::uint64_t size = 256ull << 20;   // Model bytes.
   std::string preset = "nvfp4-0.085";  // Of Presets(), or "trace".
-  std::string trace;                   // For "trace": a directory of checkpoints v0000, v0001, ...
-  std::string directory;               // For the store and files; by default a temporary directory.
+  std::string trace = {};              // For "trace": a directory of checkpoints v0000, v0001, ...
+  std::string directory = {};          // For the store and files; by default a temporary directory.
   unsigned threads = 0;
   unsigned repeats = 5;
   std::uint64_t seed = 1;
-  Progress progress;
+  Progress progress = {};
 };
 
 // Seconds are medians over the repeats.

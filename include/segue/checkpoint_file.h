@@ -15,14 +15,14 @@
 namespace segue {
 
 struct CheckpointFileOptions {
-  std::string store;
+  std::string store = {};
   std::string lineage = "default";
-  std::optional<std::uint64_t> version;  // By default the newest.
-  std::string output;                    // File that must not exist yet.
-  std::string profile = "lz4-zstd";      // One transfer, small staging.
+  std::optional<std::uint64_t> version = {};  // By default the newest.
+  std::string output = {};                    // File that must not exist yet.
+  std::string profile = "lz4-zstd";           // One transfer, small staging.
   unsigned threads = 0;
-  Progress progress;
-  KeyFiles keys;
+  Progress progress = {};
+  KeyFiles keys = {};
 };
 
 struct CheckpointFileReport {

@@ -17,20 +17,20 @@
 namespace segue {
 
 struct ExportDeltaOptions {
-  std::string store;
+  std::string store = {};
   std::string lineage = "default";
-  std::string base;                   // Checkpoint directory at version `from`.
-  std::string output;                 // Gets a directory for each version.
-  std::optional<std::uint64_t> from;  // By default what the base is.
-  std::optional<std::uint64_t> to;    // By default the newest.
+  std::string base = {};                   // Checkpoint directory at version `from`.
+  std::string output = {};                 // Gets a directory for each version.
+  std::optional<std::uint64_t> from = {};  // By default what the base is.
+  std::optional<std::uint64_t> to = {};    // By default the newest.
   // Number of the first directory, the others follow it; by default the versions' own numbers.
-  std::optional<std::uint64_t> first_number;
+  std::optional<std::uint64_t> first_number = {};
   std::string encoding = "xor";       // Or "overwrite".
   std::string checksum = "xxh3-128";  // Or "blake3", "adler32".
   std::uint64_t shards = 1;           // That a version is cut into, at most.
   unsigned threads = 0;               // 0: every core.
-  Progress progress;
-  KeyFiles keys;
+  Progress progress = {};
+  KeyFiles keys = {};
 };
 
 struct ExportedDelta {
@@ -52,17 +52,17 @@ struct ExportDeltaReport {
 Result<ExportDeltaReport> ExportDiskDelta(const ExportDeltaOptions& options);
 
 struct ImportDeltaOptions {
-  std::string source;
-  std::string store;
+  std::string source = {};
+  std::string store = {};
   std::string lineage = "default";
-  std::string base;                   // Checkpoint that the first version starts from.
-  std::optional<std::uint64_t> from;  // Its number; by default the one before the lowest.
-  std::optional<std::uint64_t> to;    // By default the highest.
+  std::string base = {};                   // Checkpoint that the first version starts from.
+  std::optional<std::uint64_t> from = {};  // Its number; by default the one before the lowest.
+  std::optional<std::uint64_t> to = {};    // By default the highest.
   std::string profile = "sparse-zstd";
-  std::optional<std::uint64_t> chunk_size;  // For a new lineage.
+  std::optional<std::uint64_t> chunk_size = {};  // For a new lineage.
   unsigned threads = 0;
-  Progress progress;
-  KeyFiles keys;
+  Progress progress = {};
+  KeyFiles keys = {};
 };
 
 struct ImportedDelta {
@@ -85,11 +85,11 @@ struct ImportDeltaReport {
 Result<ImportDeltaReport> ImportDiskDelta(const ImportDeltaOptions& options);
 
 struct PullOptions {
-  std::string local_checkpoint;  // Directory; made where it is not there.
-  std::string source;
+  std::string local_checkpoint = {};  // Directory; made where it is not there.
+  std::string source = {};
   std::uint64_t target_version = 0;
-  std::string base;                // Version 0, for a checkpoint without state; may be empty.
-  std::vector<std::string> roots;  // Paths must lead below one of them; none: anywhere.
+  std::string base = {};                // Version 0, for a checkpoint without state; may be empty.
+  std::vector<std::string> roots = {};  // Paths must lead below one of them; none: anywhere.
   unsigned threads = 0;
 };
 

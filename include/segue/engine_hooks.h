@@ -24,19 +24,19 @@ struct PauseRequest {
 // `flush` a flush is refused (unsupported), without `set_version` the engine is not told.
 struct EngineHooks {
   // NotFound: there is no engine yet, which matters to nobody at the start.
-  std::function<Status(const PauseRequest&)> pause;
+  std::function<Status(const PauseRequest&)> pause = {};
   // The caches that were reset, e.g. "kv".
-  std::function<Result<std::vector<std::string>>()> flush;
-  std::function<Status(const std::string& label)> set_version;
-  std::function<Status()> resume;
+  std::function<Result<std::vector<std::string>>()> flush = {};
+  std::function<Status(const std::string& label)> set_version = {};
+  std::function<Status()> resume = {};
 
   bool present() const { return static_cast<bool>(pause); }
 };
 
 struct EngineHttpOptions {
-  std::string kind;   // "sglang" or "vllm".
-  std::string url;    // "http://HOST:PORT".
-  std::string token;  // Sent as `Authorization: Bearer`, if any.
+  std::string kind = {};   // "sglang" or "vllm".
+  std::string url = {};    // "http://HOST:PORT".
+  std::string token = {};  // Sent as `Authorization: Bearer`, if any.
   // vLLM: which of "kv", "mm", "encoder" to reset.
   std::vector<std::string> caches = {"kv", "mm", "encoder"};
   std::chrono::milliseconds timeout{30'000};  // Of one request.

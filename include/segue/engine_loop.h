@@ -16,13 +16,13 @@
 namespace segue {
 
 struct EngineLoopOptions {
-  std::string name;
+  std::string name = {};
   std::chrono::milliseconds attach_deadline{30'000};
   std::chrono::milliseconds step_deadline{60'000};  // For the gate, in each step.
   std::uint64_t steps = 0;                          // 0: until `stop` says so.
   std::uint64_t until_version = 0;  // Ends after a step at this version or a later one.
   bool verify = true;               // Digest of all weights in each step.
-  std::function<bool()> stop;       // Asked before each step, and while it waits at the gate.
+  std::function<bool()> stop = {};  // Asked before each step, and while it waits at the gate.
 };
 
 struct EngineVersionSeen {

@@ -14,10 +14,10 @@
 namespace segue {
 
 struct FleetOptions {
-  std::string store;                  // Empty: none is looked at.
-  std::vector<std::string> lineages;  // Empty: every one of the store.
-  std::vector<std::string> engines;   // "http://HOST:PORT".
-  std::string token;                  // Bearer token for engines; may be empty.
+  std::string store = {};                  // Empty: none is looked at.
+  std::vector<std::string> lineages = {};  // Empty: every one of the store.
+  std::vector<std::string> engines = {};   // "http://HOST:PORT".
+  std::string token = {};                  // Bearer token for engines; may be empty.
 };
 
 struct LineageView {

@@ -27,7 +27,7 @@ struct PresetInfo {
 std::span<const PresetInfo> Presets();
 
 struct GenerateOptions {
-  std::string directory;  // Receives v0000000000/, v0000000001/, ... one checkpoint each.
+  std::string directory = {};  // Receives v0000000000/, v0000000001/, ... one checkpoint each.
   std::string preset = "bf16-1";
   std::uint64_t model_bytes = 64ull << 20;  // Of one checkpoint, about.
   unsigned steps = 1;                       // Versions after the base.

@@ -20,11 +20,11 @@ namespace segue {
 // -------------------------------------------------------------------------------------------
 
 struct DiffOptions {
-  std::string base;
-  std::string target;
+  std::string base = {};
+  std::string target = {};
   std::uint64_t chunk_size = 1ull << 20;
   unsigned threads = 0;
-  Progress progress;
+  Progress progress = {};
 };
 
 // Counts over one class of tensors (a dtype, or a kind of tensor such as "mlp").
@@ -54,14 +54,14 @@ Result<DiffReport> Diff(const DiffOptions& options);
 // -----------------------------------------------------------------------------------------
 
 struct VerifyOptions {
-  std::string checkpoint;
-  std::string store;                     // With it: which version the checkpoint is.
-  std::string lineage;                   // Empty: what the checkpoint's state says, else "default".
-  std::optional<std::uint64_t> version;  // With a store: must be exactly this version.
-  std::string against;                   // Another checkpoint, to be compared byte for byte.
+  std::string checkpoint = {};
+  std::string store = {};    // With it: which version the checkpoint is.
+  std::string lineage = {};  // Empty: what the checkpoint's state says, else "default".
+  std::optional<std::uint64_t> version = {};  // With a store: must be exactly this version.
+  std::string against = {};                   // Another checkpoint, to be compared byte for byte.
   unsigned threads = 0;
-  Progress progress;
-  KeyFiles keys;
+  Progress progress = {};
+  KeyFiles keys = {};
 };
 
 struct VerifyReport {

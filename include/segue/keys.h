@@ -13,10 +13,10 @@ namespace segue {
 struct KeyFiles {
   // Private; nobody but its owner may read the file. Signs every JSON object that is put; its
   // public half is believed too. Empty: nothing is signed.
-  std::string sign_key;
+  std::string sign_key = {};
   // Public. With any key given, a JSON object that none of them has signed is refused (Corruption)
   // before anything that it names is fetched. Without any, signatures are not looked at.
-  std::vector<std::string> public_keys;
+  std::vector<std::string> public_keys = {};
 };
 
 }  // namespace segue

@@ -17,9 +17,9 @@ namespace segue {
 
 // A named version that the store keeps a delta against (docs/protocol.md, section 2, "Anchors").
 struct AnchorWish {
-  std::string name;
+  std::string name = {};
   // By default where the anchor is; where there is none yet, the origin for "base".
-  std::optional<std::uint64_t> version;
+  std::optional<std::uint64_t> version = {};
 };
 
 struct AnchorReport {
@@ -33,31 +33,31 @@ struct AnchorReport {
 };
 
 struct PublishOptions {
-  std::string store;  // URL: "dir:PATH" or a path.
+  std::string store = {};  // URL: "dir:PATH" or a path.
   std::string lineage = "default";
-  std::string base;  // Checkpoint directory or file.
-  std::string target;
+  std::string base = {};  // Checkpoint directory or file.
+  std::string target = {};
   std::string profile = "sparse-zstd";
-  std::optional<std::uint64_t> version;  // Of the target; by default one after the newest.
+  std::optional<std::uint64_t> version = {};  // Of the target; by default one after the newest.
   // Starting from a version that is not the newest cuts off who holds a later one; it is refused
   // unless the caller says that the trainer went back.
   bool allow_branch = false;
   // For a new lineage: a power of two, 4 KiB to 16 MiB; by default 1 MiB.
-  std::optional<std::uint64_t> chunk_size;
+  std::optional<std::uint64_t> chunk_size = {};
   unsigned threads = 0;  // 0: every core.
   // Several owners (trainer ranks) of one version: each calls with its number and the same session
   // name; owner 0 waits for the others and makes the version visible.
   std::uint32_t owner = 0;
   std::uint32_t owner_count = 1;
-  std::string session;  // [A-Za-z0-9._-]; required when owner_count > 1.
+  std::string session = {};  // [A-Za-z0-9._-]; required when owner_count > 1.
   double owner_timeout_seconds = 600;
-  std::uint64_t retain = 0;         // Versions to keep after publishing; 0 keeps all.
-  std::vector<AnchorWish> anchors;  // To set or move; those that are there are kept anyway.
-  Progress progress;
+  std::uint64_t retain = 0;              // Versions to keep after publishing; 0 keeps all.
+  std::vector<AnchorWish> anchors = {};  // To set or move; those that are there are kept anyway.
+  Progress progress = {};
   // Asked once everything was read and nothing is visible yet; a failure ends the publish. May be
   // empty.
-  std::function<Status()> confirm;
-  KeyFiles keys;
+  std::function<Status()> confirm = {};
+  KeyFiles keys = {};
 };
 
 struct PublishReport {

@@ -33,16 +33,16 @@ namespace segue {
 
 // A tensor of the trainer's.
 struct SourceTensor {
-  std::string name;
-  std::string dtype;  // As in safetensors, e.g. "BF16".
-  std::vector<std::uint64_t> shape;
+  std::string name = {};
+  std::string dtype = {};  // As in safetensors, e.g. "BF16".
+  std::vector<std::uint64_t> shape = {};
   const std::byte* data = nullptr;  // Null: another owner has it.
   std::uint64_t size = 0;           // Bytes; must be those of dtype and shape where data is given.
 };
 
 // What an engine says that it serves.
 struct EngineHolds {
-  std::string lineage;
+  std::string lineage = {};
   std::uint64_t version = 0;
   bool ready = false;  // The weights are that version, proven, and the engine may use them.
 };
@@ -51,31 +51,31 @@ using EngineProbe = std::function<Result<EngineHolds>(const std::string& engine)
 
 // Engines that must have a version before the publisher goes on.
 struct Cohort {
-  std::vector<std::string> engines;
-  EngineProbe probe;
+  std::vector<std::string> engines = {};
+  EngineProbe probe = {};
   std::chrono::milliseconds timeout{60'000};
   std::chrono::milliseconds interval{100};
 };
 
 struct PublisherOptions {
-  std::string store;
+  std::string store = {};
   std::string lineage = "default";
   std::string profile = "sparse-zstd";
-  std::optional<std::uint64_t> chunk_size;   // For a new lineage; by default 1 MiB.
-  std::uint64_t shard_size = 5'000'000'000;  // For the files of a new lineage.
-  bool allow_branch = false;                 // As in PublishOptions.
-  unsigned threads = 0;                      // 0: every core.
+  std::optional<std::uint64_t> chunk_size = {};  // For a new lineage; by default 1 MiB.
+  std::uint64_t shard_size = 5'000'000'000;      // For the files of a new lineage.
+  bool allow_branch = false;                     // As in PublishOptions.
+  unsigned threads = 0;                          // 0: every core.
   std::uint32_t owner = 0;
   std::uint32_t owner_count = 1;
-  std::string session;  // Shared by several owners, new for each start of the job.
+  std::string session = {};  // Shared by several owners, new for each start of the job.
   double owner_timeout_seconds = 600;
   std::uint64_t retain = 0;
-  std::vector<AnchorWish> anchors;  // As in PublishOptions.
+  std::vector<AnchorWish> anchors = {};  // As in PublishOptions.
   // Tensors that were not put count as unchanged.
   bool missing_is_unchanged = false;
   // With engines: the baseline moves only once all of them have the version.
-  Cohort cohort;
-  KeyFiles keys;
+  Cohort cohort = {};
+  KeyFiles keys = {};
 };
 
 // One thread at a time calls it; it uses several itself.

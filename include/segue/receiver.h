@@ -24,12 +24,12 @@
 namespace segue {
 
 struct ReceiverOptions {
-  std::string store;
+  std::string store = {};
   std::string lineage = "default";
-  std::string checkpoint;  // Directory: what the engine starts from and is rebuilt from.
-  std::string name;        // Of the shared memory segment that engines attach to.
-  std::string staging;     // Directory for payload files; by default the system's temporary one.
-  unsigned threads = 0;    // For apply and rebuild; 0 for every core.
+  std::string checkpoint = {};  // Directory: what the engine starts from and is rebuilt from.
+  std::string name = {};        // Of the shared memory segment that engines attach to.
+  std::string staging = {};  // Directory for payload files; by default the system's temporary one.
+  unsigned threads = 0;      // For apply and rebuild; 0 for every core.
   unsigned background_threads = 1;  // For stage, preflight and scrub, at low priority.
   std::chrono::milliseconds gate_deadline{30'000};
   std::uint64_t scrub_rate = 0;  // Bytes a second; 0 for no scrub.
@@ -39,15 +39,16 @@ struct ReceiverOptions {
   bool catch_up = true;
   // For an engine with control of its own, besides its gate; none: the gate alone.
   EngineHooks hooks = {};
-  KeyFiles keys;
+  KeyFiles keys = {};
 };
 
 // A tensor of the checkpoint, or a part of one, in this process's memory. The same name may come
 // several times, for several parts; two tensors may be the same bytes (tied weights).
 struct BoundTensor {
-  std::string name;  // Name, dtype (as in safetensors, e.g. "BF16") and shape of the checkpoint's.
-  std::string dtype;
-  std::vector<std::uint64_t> shape;
+  // Name, dtype (as in safetensors, e.g. "BF16") and shape of the checkpoint's.
+  std::string name = {};
+  std::string dtype = {};
+  std::vector<std::uint64_t> shape = {};
   std::byte* data = nullptr;      // Buffer; stays where it is while the receiver lives.
   std::uint64_t size = 0;         // Bytes of the buffer; without a view, those of dtype and shape.
   std::optional<View> view = {};  // How the elements lie in it; none: as in the checkpoint.
@@ -66,7 +67,7 @@ using SumOverRanks = std::function<Status(std::span<std::uint64_t> sums)>;
 std::vector<SumOverRanks> MakeLocalRanks(unsigned count, std::chrono::milliseconds deadline);
 
 struct BoundModel {
-  std::vector<BoundTensor> tensors;
+  std::vector<BoundTensor> tensors = {};
   // For an engine of several ranks, each with a receiver of its own that holds a part of the model.
   // Every rank makes the same calls in the same order; all prepare, apply and resume, or none does.
   SumOverRanks sum_over_ranks = {};
@@ -76,8 +77,8 @@ struct BoundModel {
   std::function<std::uint64_t()> generation = {};
   // Returns once nobody reads the weights until `open_gate`; on failure readers go on. Called from
   // the thread that applies.
-  std::function<Status(std::chrono::milliseconds deadline)> close_gate;
-  std::function<Status()> open_gate;
+  std::function<Status(std::chrono::milliseconds deadline)> close_gate = {};
+  std::function<Status()> open_gate = {};
 };
 
 enum class ReceiverState : std::uint8_t {
@@ -150,11 +151,11 @@ struct ApplyChoices {
 };
 
 struct PrepareRequest {
-  std::string session;                          // Any name; repeated requests are known by it.
-  std::optional<std::uint64_t> base_version;    // Refused if another one is held.
-  std::optional<std::uint64_t> target_version;  // By default the newest.
-  std::string plan_digest;                      // Refused if the plan is another; empty: any.
-  std::string manifest_sha256;                  // Of the target's manifest object; empty: any.
+  std::string session = {};                          // Any name; repeated requests are known by it.
+  std::optional<std::uint64_t> base_version = {};    // Refused if another one is held.
+  std::optional<std::uint64_t> target_version = {};  // By default the newest.
+  std::string plan_digest = {};                      // Refused if the plan is another; empty: any.
+  std::string manifest_sha256 = {};                  // Of the target's manifest object; empty: any.
 };
 
 // Thread-safe.

@@ -17,7 +17,7 @@ namespace segue {
 
 // Who answers: fields of every receipt.
 struct EngineIdentity {
-  std::string engine_id;  // By default the segment's name.
+  std::string engine_id = {};  // By default the segment's name.
   unsigned rank_id = 0;
   unsigned tp_rank = 0;
   unsigned dp_rank = 0;
@@ -27,24 +27,24 @@ struct EngineIdentity {
 // Reading through other receivers, and passing on what was read and proven (docs/protocol.md,
 // section 12).
 struct RelayServeOptions {
-  std::vector<std::string> from;  // URLs of relays, asked in this order before the store.
-  std::string listen;             // HOST:PORT of our own relay; empty: none.
-  std::string token;              // Of relays, ours and others; required beyond the loopback.
-  std::string directory;          // For what is kept; by default the receiver's staging.
-  std::uint64_t size_max = 0;     // Bytes that are kept; 0: 16 GiB.
+  std::vector<std::string> from = {};  // URLs of relays, asked in this order before the store.
+  std::string listen = {};             // HOST:PORT of our own relay; empty: none.
+  std::string token = {};              // Of relays, ours and others; required beyond the loopback.
+  std::string directory = {};          // For what is kept; by default the receiver's staging.
+  std::uint64_t size_max = 0;          // Bytes that are kept; 0: 16 GiB.
 };
 
 struct ServeOptions {
-  ReceiverOptions receiver;
-  RelayServeOptions relay;
-  EngineIdentity identity;
+  ReceiverOptions receiver = {};
+  RelayServeOptions relay = {};
+  EngineIdentity identity = {};
   std::string listen = "127.0.0.1:0";  // HOST:PORT; port 0: any free one.
-  std::string token;                   // Bearer token; required for any host but the loopback.
+  std::string token = {};              // Bearer token; required for any host but the loopback.
   // Directories below which /pull_weights may read and write (docs/protocol.md, section 14); none:
   // it is refused.
-  std::vector<std::string> pull_roots;
+  std::vector<std::string> pull_roots = {};
   // Take newer versions as they appear, looking at this interval.
-  std::optional<std::chrono::milliseconds> follow;
+  std::optional<std::chrono::milliseconds> follow = {};
 };
 
 class Server {

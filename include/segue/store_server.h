@@ -13,10 +13,10 @@
 namespace segue {
 
 struct StoreServerOptions {
-  std::string directory;
+  std::string directory = {};
   std::string listen = "127.0.0.1:0";  // HOST:PORT; port 0: any free one.
   // Bearer token: needed for every write, and for reads from anywhere but the loopback.
-  std::string token;
+  std::string token = {};
   bool public_read = false;  // Reads need no token wherever this listens.
 };
 

@@ -34,7 +34,7 @@ struct ViewAxis {
 struct View {
   std::uint64_t source_offset = 0;  // Elements.
   std::uint64_t target_offset = 0;  // Bytes.
-  std::vector<ViewAxis> axes;       // None: one element.
+  std::vector<ViewAxis> axes = {};  // None: one element.
 
   bool operator==(const View&) const = default;
 };

@@ -16,9 +16,10 @@
 namespace segue {
 
 struct WatchOptions {
-  PublishOptions publish;  // Base, target, version and owners are not looked at.
-  std::string directory;
-  std::string done_file;  // Name of a file that a complete checkpoint has; empty: none is needed.
+  PublishOptions publish = {};  // Base, target, version and owners are not looked at.
+  std::string directory = {};
+  // Name of a file that a complete checkpoint has; empty: none is needed.
+  std::string done_file = {};
   std::chrono::milliseconds settle{5'000};
 };
 
