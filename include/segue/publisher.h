@@ -49,6 +49,10 @@ struct EngineHolds {
 // Asks the engine of this name (a URL, say). Returns within seconds.
 using EngineProbe = std::function<Result<EngineHolds>(const std::string& engine)>;
 
+// Writes the bytes of the tensor of this name, all `size` of them, at `to`.
+using TensorReader =
+    std::function<Status(const std::string& name, std::byte* to, std::uint64_t size)>;
+
 // Engines that must have a version before the publisher goes on.
 struct Cohort {
   std::vector<std::string> engines = {};
@@ -86,10 +90,17 @@ class Publisher {
   // are none of its versions (known at once for one owner, else at the first commit).
   static Result<std::unique_ptr<Publisher>> Open(const PublisherOptions& options,
                                                  std::span<const SourceTensor> base);
-  // The same from a checkpoint, which is read once. `owned`: names; empty for all.
+  // The same from tensors that are never in memory all at once: `base` says what they are, and
+  // `read` is called for each of `owned` that has bytes, one after the other in the order of the
+  // names' bytes. What it fails with is returned.
   static Result<std::unique_ptr<Publisher>> Open(const PublisherOptions& options,
-                                                 const std::string& checkpoint,
-                                                 std::span<const std::string> owned = {});
+                                                 std::span<const SourceTensor> base,
+                                                 std::span<const std::string> owned,
+                                                 const TensorReader& read);
+  // The same from a checkpoint, which is read once. `owned`: names; nothing for all.
+  static Result<std::unique_ptr<Publisher>> Open(
+      const PublisherOptions& options, const std::string& checkpoint,
+      const std::optional<std::vector<std::string>>& owned = {});
   ~Publisher();
   Publisher(const Publisher&) = delete;
   Publisher& operator=(const Publisher&) = delete;
@@ -103,6 +114,9 @@ class Publisher {
   // The same for a tensor whose dtype and shape are known: they must be those of the model too, as
   // other ones may have the same size (case C4).
   Status Put(const SourceTensor& tensor);
+  // The same for several, compared on all threads at once. One that is refused discards the
+  // version.
+  Status Put(std::span<const SourceTensor> tensors);
   Status PutUnchanged(std::string_view name);
   // Ends the version that is begun, whatever comes of it; but where a tensor is missing it stays
   // begun.

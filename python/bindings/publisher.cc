@@ -8,6 +8,7 @@
 
 #include <mutex>
 
+#include "bindings/callback.h"
 #include "bindings/interpreter.h"
 #include "bindings/module.h"
 #include "bindings/record.h"
@@ -60,9 +61,24 @@ std::unique_ptr<PublisherHandle> OpenFromTensors(const PublisherOptions& options
       Run([&] { return Publisher::Open(options, std::span<const SourceTensor>(sources)); }));
 }
 
-std::unique_ptr<PublisherHandle> OpenFromCheckpoint(const PublisherOptions& options,
-                                                    const std::string& checkpoint,
-                                                    const std::vector<std::string>& owned) {
+// `read`: called with name, address and bytes of each of `owned`, one after the other.
+std::unique_ptr<PublisherHandle> OpenFromReader(const PublisherOptions& options,
+                                                std::vector<Source> base,
+                                                const std::vector<std::string>& owned,
+                                                nb::object read) {
+  const std::vector<SourceTensor> specs = MakeSources(std::move(base));
+  const Callback callback(std::move(read), "the reader of tensors");
+  RaisedInCallback raised;
+  const TensorReader reader = [&](const std::string& name, std::byte* to, std::uint64_t size) {
+    return callback.CallOnly(&raised, name, reinterpret_cast<std::uintptr_t>(to), size);
+  };
+  return std::make_unique<PublisherHandle>(
+      Run([&] { return Publisher::Open(options, specs, owned, reader); }, &raised));
+}
+
+std::unique_ptr<PublisherHandle> OpenFromCheckpoint(
+    const PublisherOptions& options, const std::string& checkpoint,
+    const std::optional<std::vector<std::string>>& owned) {
   return std::make_unique<PublisherHandle>(
       Run([&] { return Publisher::Open(options, checkpoint, owned); }));
 }
@@ -165,15 +181,8 @@ void BindOptions(nb::module_& module) {
           nb::arg("engines"), nb::arg("token"), nb::arg("timeout"));
 }
 
-}  // namespace
-
-void BindPublisher(nb::module_& module) {
-  BindReports(module);
-  BindOptions(module);
-  nb::class_<PublisherHandle>(module, "Publisher", "As in segue/publisher.h.")
-      .def_static("from_tensors", &OpenFromTensors, nb::arg("options"), nb::arg("base"))
-      .def_static("from_checkpoint", &OpenFromCheckpoint, nb::arg("options"), nb::arg("checkpoint"),
-                  nb::arg("owned"))
+void BindVersions(nb::class_<PublisherHandle>& publisher) {
+  publisher
       .def(
           "begin",
           [](PublisherHandle& self, std::optional<std::uint64_t> version) {
@@ -187,6 +196,14 @@ void BindPublisher(nb::module_& module) {
             self.Use([&](Publisher& used) { return used.Put(tensor); });
           },
           nb::arg("source"))
+      .def(
+          "put_all",
+          [](PublisherHandle& self, std::vector<Source> sources) {
+            const std::vector<SourceTensor> tensors = MakeSources(std::move(sources));
+            self.Use(
+                [&](Publisher& used) { return used.Put(std::span<const SourceTensor>(tensors)); });
+          },
+          nb::arg("sources"))
       .def(
           "put_unchanged",
           [](PublisherHandle& self, const std::string& name) {
@@ -211,7 +228,21 @@ void BindPublisher(nb::module_& module) {
             const std::vector<SourceTensor> tensors = MakeSources(std::move(sources));
             return self.Use([&](Publisher& used) { return used.Publish(tensors, version); });
           },
-          nb::arg("sources"), nb::arg("version").none())
+          nb::arg("sources"), nb::arg("version").none());
+}
+
+}  // namespace
+
+void BindPublisher(nb::module_& module) {
+  BindReports(module);
+  BindOptions(module);
+  nb::class_<PublisherHandle> publisher(module, "Publisher", "As in segue/publisher.h.");
+  BindVersions(publisher);
+  publisher.def_static("from_tensors", &OpenFromTensors, nb::arg("options"), nb::arg("base"))
+      .def_static("from_reader", &OpenFromReader, nb::arg("options"), nb::arg("base"),
+                  nb::arg("owned"), nb::arg("read"))
+      .def_static("from_checkpoint", &OpenFromCheckpoint, nb::arg("options"), nb::arg("checkpoint"),
+                  nb::arg("owned").none())
       .def("wait_for", &WaitFor, nb::arg("engines"), nb::arg("token"), nb::arg("timeout"))
       .def("move_baseline",
            [](PublisherHandle& self) {

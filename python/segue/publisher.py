@@ -2,10 +2,24 @@
 """Publisher: makes versions from a trainer's tensors, in place, without checkpoint files."""
 
 import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from segue import _core
 from segue.errors import InvalidArgumentError
 from segue.tensors import Described, TensorSpec, describe, describe_all
+
+
+@dataclass(frozen=True)
+class BaseReader:
+    """A publisher's base whose tensors come one by one. `specs`: of all tensors of the model, a
+    mapping or pairs of name and TensorSpec; `owned`: names of this owner's. `read(name, address,
+    size)` is called once for each of these that has bytes, in the order of the names' bytes; it
+    writes `size` bytes at `address`, which is where the baseline keeps them."""
+
+    specs: Mapping[str, TensorSpec] | Iterable[tuple[str, TensorSpec]]
+    owned: Sequence[str]
+    read: Callable[[str, int, int], None]
 
 
 class Publisher:
@@ -17,7 +31,8 @@ class Publisher:
 
     `store`: URL ("dir:PATH", a path, "http(s)://...", "s3://..."). `base`: the bytes of a version:
     a checkpoint's directory, or a mapping or pairs of name and tensor; with several owners those
-    of others as `TensorSpec(dtype, shape)`, or (with a directory) `owned` names.
+    of others as `TensorSpec(dtype, shape)`, or (with a directory) `owned` names, None for all; or
+    a `segue.publisher.BaseReader`.
     VersionMismatchError where the lineage is there and the bytes are none of its versions.
 
     `owner`, `owners`, `session`: this trainer rank, how many there are, and a name that they share
@@ -32,7 +47,7 @@ class Publisher:
     handed to the store is not left half way.
     """
 
-    def __init__(self, store, *, lineage="default", base, owned=(), owner=0, owners=1, session="",
+    def __init__(self, store, *, lineage="default", base, owned=None, owner=0, owners=1, session="",
                  profile="sparse-zstd", threads=0, retain=0, anchors=(), branch=False,
                  missing_is_unchanged=False, owner_timeout=600.0, sign_key=None, public_keys=(),
                  chunk_size=None, shard_size=None, cohort=None, cohort_timeout=60.0, token=""):
@@ -56,8 +71,12 @@ class Publisher:
     @staticmethod
     def _open(options, base, owned):
         if isinstance(base, (str, os.PathLike)):
-            return _core.Publisher.from_checkpoint(options, os.fspath(base), list(owned))
-        if owned:
+            return _core.Publisher.from_checkpoint(
+                options, os.fspath(base), None if owned is None else list(owned))
+        if isinstance(base, BaseReader):
+            specs = [_source(entry) for entry in _pairs(base.specs)]
+            return _core.Publisher.from_reader(options, specs, list(base.owned), base.read)
+        if owned is not None:
             raise InvalidArgumentError(
                 "'owned' goes with a checkpoint's directory; give TensorSpec for tensors of others")
         described = [(name, tensor) if isinstance(tensor, TensorSpec) else describe(name, tensor)
@@ -80,6 +99,12 @@ class Publisher:
         """Compares one tensor; its memory is free again when this returns. A tensor that is refused
         leaves the version begun."""
         self._core.put(describe(name, tensor).source())
+
+    def put_all(self, tensors):
+        """Compares several tensors (a mapping, or pairs of name and tensor) on all threads at once.
+        One that is refused discards the version."""
+        described = describe_all(tensors)
+        self._core.put_all([tensor.source() for tensor in described])
 
     def put_unchanged(self, name):
         """Says that a tensor is as in the version before, without reading it."""

@@ -26,10 +26,27 @@ Result<std::unique_ptr<Baseline>> Baseline::Copy(const Plan& plan, const TensorS
                                                  const ModelView& source, unsigned threads) {
   auto baseline = std::unique_ptr<Baseline>(new Baseline(plan));
   SEGUE_RETURN_IF_ERROR(baseline->Allocate(owned));
-  SEGUE_RETURN_IF_ERROR(baseline->CopyAndDigest(owned, source, threads));
-  baseline->device_ = MakeHostDevice(threads);
-  baseline->device_->Reserve(plan.chunk_size());
+  SEGUE_RETURN_IF_ERROR(baseline->SumUp(owned, &source, threads));
+  baseline->StartDevice(threads);
   return baseline;
+}
+
+Result<std::unique_ptr<Baseline>> Baseline::Read(const Plan& plan, const TensorSet& owned,
+                                                 const Reader& read, unsigned threads) {
+  auto baseline = std::unique_ptr<Baseline>(new Baseline(plan));
+  SEGUE_RETURN_IF_ERROR(baseline->Allocate(owned));
+  for (std::size_t tensor = 0; tensor < plan.tensors().size(); ++tensor) {
+    if (!owned.Contains(tensor)) continue;
+    SEGUE_RETURN_IF_ERROR(read(tensor, baseline->view_.Tensor(tensor)));
+  }
+  SEGUE_RETURN_IF_ERROR(baseline->SumUp(owned, nullptr, threads));
+  baseline->StartDevice(threads);
+  return baseline;
+}
+
+void Baseline::StartDevice(unsigned threads) {
+  device_ = MakeHostDevice(threads);
+  device_->Reserve(plan_.chunk_size());
 }
 
 Status Baseline::Allocate(const TensorSet& owned) {
@@ -56,12 +73,12 @@ Status Baseline::Allocate(const TensorSet& owned) {
   return {};
 }
 
-Status Baseline::CopyAndDigest(const TensorSet& owned, const ModelView& source, unsigned threads) {
+Status Baseline::SumUp(const TensorSet& owned, const ModelView* source, unsigned threads) {
   std::mutex mutex;
   return ParallelFor(plan_.chunk_count(), threads, [&](std::size_t number, unsigned) -> Status {
     const ChunkPlace place = plan_.Chunk(number);
     if (!owned.Contains(place.tensor)) return {};
-    std::memcpy(view_.Chunk(place), source.Chunk(place), place.size);
+    if (source != nullptr) std::memcpy(view_.Chunk(place), source->Chunk(place), place.size);
     const Digest sum = host::ActiveKernels().digest({place.tensor, place.offset / kDigestBlockSize},
                                                     view_.Chunk(place), place.size);
     const std::lock_guard lock(mutex);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -25,6 +26,11 @@ class Baseline {
   // there is not that much memory.
   static Result<std::unique_ptr<Baseline>> Copy(const Plan& plan, const TensorSet& owned,
                                                 const ModelView& source, unsigned threads);
+  // The same for tensors that come one by one: `read` writes the bytes of one at `to`, and is
+  // called for each of `owned` in the plan's order. What it fails with is returned.
+  using Reader = std::function<Status(std::size_t tensor, std::byte* to)>;
+  static Result<std::unique_ptr<Baseline>> Read(const Plan& plan, const TensorSet& owned,
+                                                const Reader& read, unsigned threads);
   ~Baseline();
   Baseline(const Baseline&) = delete;
   Baseline& operator=(const Baseline&) = delete;
@@ -41,7 +47,9 @@ class Baseline {
  private:
   explicit Baseline(const Plan& plan) : plan_(plan), digests_(plan.tensors().size()) {}
   Status Allocate(const TensorSet& owned);
-  Status CopyAndDigest(const TensorSet& owned, const ModelView& source, unsigned threads);
+  // Forms the digests; with `source` chunks are copied from it first.
+  Status SumUp(const TensorSet& owned, const ModelView* source, unsigned threads);
+  void StartDevice(unsigned threads);
 
   const Plan& plan_;
   std::byte* memory_ = nullptr;

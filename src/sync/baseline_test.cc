@@ -49,6 +49,25 @@ class BaselineTest : public testing::Test {
   TensorSet owned_{3};
 };
 
+TEST_F(BaselineTest, IsReadTensorByTensor) {
+  std::vector<std::size_t> order;
+  const auto read = [&](std::size_t tensor, std::byte* to) {
+    order.push_back(tensor);
+    std::memcpy(to, base_.Tensor(tensor), plan_.tensors()[tensor].size);
+    return Status();
+  };
+  const auto baseline = Baseline::Read(plan_, owned_, read, 2).value();
+  EXPECT_EQ(order, (std::vector<std::size_t>{0, 2}));
+  EXPECT_TRUE(Holds(*baseline, base_));
+  const auto copy = Baseline::Copy(plan_, owned_, base_.view(), 2).value();
+  EXPECT_EQ(baseline->digest(), copy->digest());
+  ASSERT_TRUE(baseline->Advance(Difference()).ok());
+  EXPECT_TRUE(Holds(*baseline, target_));
+  const auto failed = Baseline::Read(
+      plan_, owned_, [](std::size_t, std::byte*) { return Unavailable("no bytes today"); }, 2);
+  EXPECT_EQ(failed.status().message(), "no bytes today");
+}
+
 TEST_F(BaselineTest, MovesWithADelta) {
   const auto baseline = Baseline::Copy(plan_, owned_, base_.view(), 2).value();
   EXPECT_TRUE(Holds(*baseline, base_));

@@ -56,7 +56,18 @@ class Publisher::Impl {
     return Start(std::move(model), "the publisher's tensors");
   }
 
-  Status Open(const std::string& path, std::span<const std::string> owned) {
+  Status Open(std::span<const SourceTensor> base, std::span<const std::string> owned,
+              const TensorReader& read) {
+    SEGUE_ASSIGN_OR_RETURN(const std::uint64_t chunk_size, OpenStoreAndLineage());
+    SEGUE_ASSIGN_OR_RETURN(SourceModel model, SourceFromSpecs(base, owned, chunk_size));
+    SEGUE_ASSIGN_OR_RETURN(layout_, Layout::Generate(model.plan, options_.shard_size));
+    return Start(std::move(model), "the publisher's tensors", [&](std::size_t tensor, auto* to) {
+      const PlanTensor& known = plan_.tensors()[tensor];
+      return read(known.spec.name, to, known.size);
+    });
+  }
+
+  Status Open(const std::string& path, const std::optional<std::vector<std::string>>& owned) {
     SEGUE_ASSIGN_OR_RETURN(const std::uint64_t chunk_size, OpenStoreAndLineage());
     SEGUE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(path));
     SEGUE_ASSIGN_OR_RETURN(SourceModel model, SourceFromCheckpoint(checkpoint, owned, chunk_size));
@@ -91,6 +102,19 @@ class Publisher::Impl {
     std::vector<TensorChange> changes;
     SEGUE_RETURN_IF_ERROR(AddChange(tensor, changes));
     return PutAll(changes);
+  }
+
+  Status Put(std::span<const SourceTensor> tensors) {
+    Status status;
+    std::vector<TensorChange> changes;
+    for (const SourceTensor& tensor : tensors) {
+      if (tensor.data == nullptr) continue;
+      status = AddChange(tensor, changes);
+      if (!status.ok()) break;
+    }
+    if (status.ok()) status = PutAll(changes);
+    if (!status.ok() && begun_) Discard();
+    return status;
   }
 
   Status PutUnchanged(std::string_view name) {
@@ -129,15 +153,8 @@ class Publisher::Impl {
   Result<PublishReport> PublishAll(std::span<const SourceTensor> tensors,
                                    std::optional<std::uint64_t> version) {
     SEGUE_RETURN_IF_ERROR(Begin(version));
-    Status status;
-    std::vector<TensorChange> changes;
-    for (const SourceTensor& tensor : tensors) {
-      if (tensor.data == nullptr) continue;
-      status = AddChange(tensor, changes);
-      if (!status.ok()) break;
-    }
-    if (status.ok()) status = PutAll(changes);
-    Result<PublishReport> report = status.ok() ? Commit() : Result<PublishReport>(status);
+    SEGUE_RETURN_IF_ERROR(Put(tensors));
+    Result<PublishReport> report = Commit();
     if (begun_) Discard();
     return report;
   }
@@ -202,7 +219,8 @@ class Publisher::Impl {
     return known.chunk_size();
   }
 
-  Status Start(SourceModel model, const std::string& name) {
+  // `read`: where the model's bytes do not lie in its view.
+  Status Start(SourceModel model, const std::string& name, const Baseline::Reader& read = {}) {
     plan_ = std::move(model.plan);
     owned_ = std::move(model.owned);
     if (lineage_) SEGUE_RETURN_IF_ERROR(lineage_->CheckPlan(*store_, plan_, name));
@@ -213,7 +231,9 @@ class Publisher::Impl {
                                "' has no bytes, and there is no other owner");
       }
     }
-    SEGUE_ASSIGN_OR_RETURN(baseline_, Baseline::Copy(plan_, owned_, model.view, options_.threads));
+    SEGUE_ASSIGN_OR_RETURN(baseline_,
+                           read ? Baseline::Read(plan_, owned_, read, options_.threads)
+                                : Baseline::Copy(plan_, owned_, model.view, options_.threads));
     builder_ =
         std::make_unique<DeltaBuilder>(plan_, *ProfileFromName(options_.profile), options_.threads);
     if (!lineage_ || options_.owner_count > 1) return {};
@@ -418,8 +438,17 @@ Result<std::unique_ptr<Publisher>> PublisherInternals::Open(Environment& environ
 }
 
 Result<std::unique_ptr<Publisher>> Publisher::Open(const PublisherOptions& options,
-                                                   const std::string& checkpoint,
-                                                   std::span<const std::string> owned) {
+                                                   std::span<const SourceTensor> base,
+                                                   std::span<const std::string> owned,
+                                                   const TensorReader& read) {
+  auto impl = std::make_unique<Impl>(SystemEnvironment(), options);
+  SEGUE_RETURN_IF_ERROR(impl->Open(base, owned, read));
+  return std::unique_ptr<Publisher>(new Publisher(std::move(impl)));
+}
+
+Result<std::unique_ptr<Publisher>> Publisher::Open(
+    const PublisherOptions& options, const std::string& checkpoint,
+    const std::optional<std::vector<std::string>>& owned) {
   auto impl = std::make_unique<Impl>(SystemEnvironment(), options);
   SEGUE_RETURN_IF_ERROR(impl->Open(checkpoint, owned));
   return std::unique_ptr<Publisher>(new Publisher(std::move(impl)));
@@ -430,6 +459,7 @@ Status Publisher::Put(std::string_view name, const std::byte* data, std::uint64_
   return impl_->Put(name, data, size);
 }
 Status Publisher::Put(const SourceTensor& tensor) { return impl_->Put(tensor); }
+Status Publisher::Put(std::span<const SourceTensor> tensors) { return impl_->Put(tensors); }
 Status Publisher::PutUnchanged(std::string_view name) { return impl_->PutUnchanged(name); }
 Result<PublishReport> Publisher::Commit() { return impl_->Commit(); }
 void Publisher::Discard() { impl_->Discard(); }

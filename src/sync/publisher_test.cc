@@ -7,7 +7,9 @@
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstring>
 #include <map>
 #include <set>
 #include <thread>
@@ -157,6 +159,49 @@ TEST_F(PublisherTest, TensorsOneByOneThroughOneBuffer) {
   ExpectReaches(0, 1);
   PublishStep(*publisher, 2);
   ExpectReaches(0, 2);
+}
+
+// No two of the base's tensors need be in memory at a time; versions may come in parts.
+TEST_F(PublisherTest, BaseThatIsReadTensorByTensor) {
+  const std::vector<SourceTensor> sources = SourcesOf(trainer_);
+  std::vector<std::string> names;
+  std::map<std::string, const SourceTensor*> known;
+  std::vector<SourceTensor> specs = sources;
+  for (SourceTensor& spec : specs) spec.data = nullptr;
+  for (const SourceTensor& source : sources) {
+    names.push_back(source.name);
+    known[source.name] = &source;
+  }
+  std::vector<std::string> asked;
+  const auto read = [&](const std::string& name, std::byte* to, std::uint64_t size) {
+    asked.push_back(name);
+    if (known.at(name)->size != size) return InvalidArgument("another size");
+    std::memcpy(to, known.at(name)->data, size);
+    return Status();
+  };
+  auto publisher = Publisher::Open(Options(), specs, names, read);
+  ASSERT_TRUE(publisher.ok()) << publisher.status().ToString();
+  EXPECT_TRUE(std::is_sorted(asked.begin(), asked.end()));
+  trainer_.Step(1);
+  const std::vector<SourceTensor> changed = SourcesOf(trainer_);
+  ASSERT_TRUE(publisher.value()->Begin().ok());
+  const std::span<const SourceTensor> all(changed);
+  ASSERT_TRUE(publisher.value()->Put(all.subspan(2)).ok());
+  ASSERT_TRUE(publisher.value()->Put(all.first(2)).ok());
+  ASSERT_TRUE(publisher.value()->Commit().ok());
+  ExpectReaches(0, 1);
+  // One that is refused takes the version with it.
+  ASSERT_TRUE(publisher.value()->Begin().ok());
+  const std::vector<SourceTensor> twice = {changed[0], changed[0]};
+  EXPECT_EQ(publisher.value()->Put(std::span(twice)).code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(publisher.value()->Commit().status().message(), HasSubstr("no version is begun"));
+  ASSERT_TRUE(publisher.value()->Publish(changed).ok());
+  ExpectReaches(1, 2);
+
+  const auto failed = Publisher::Open(
+      Options(), specs, names,
+      [](const std::string&, std::byte*, std::uint64_t) { return Unavailable("a rank is gone"); });
+  EXPECT_EQ(failed.status().message(), "a rank is gone");
 }
 
 TEST_F(PublisherTest, RefusesWhatMakesNoSense) {

@@ -27,6 +27,14 @@ Result<std::vector<TensorSpec>> SpecsOf(const std::vector<const SourceTensor*>& 
   return specs;
 }
 
+Status AddOwned(std::span<const std::string> names, SourceModel& model) {
+  for (const std::string& name : names) {
+    SEGUE_ASSIGN_OR_RETURN(const std::size_t tensor, FindTensor(model.plan, name));
+    if (model.plan.tensors()[tensor].size != 0) model.owned.Add(tensor);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<SourceModel> SourceFromTensors(std::span<const SourceTensor> tensors,
@@ -56,19 +64,28 @@ Result<SourceModel> SourceFromTensors(std::span<const SourceTensor> tensors,
   return model;
 }
 
+Result<SourceModel> SourceFromSpecs(std::span<const SourceTensor> tensors,
+                                    std::span<const std::string> owned, std::uint64_t chunk_size) {
+  std::vector<SourceTensor> specs(tensors.begin(), tensors.end());
+  for (SourceTensor& tensor : specs) tensor.data = nullptr;
+  SEGUE_ASSIGN_OR_RETURN(SourceModel model, SourceFromTensors(specs, chunk_size));
+  SEGUE_RETURN_IF_ERROR(AddOwned(owned, model));
+  return model;
+}
+
 Result<SourceModel> SourceFromCheckpoint(const Checkpoint& checkpoint,
-                                         std::span<const std::string> owned,
+                                         const std::optional<std::vector<std::string>>& owned,
                                          std::uint64_t chunk_size) {
   SourceModel model;
   SEGUE_ASSIGN_OR_RETURN(model.plan, Plan::FromCheckpoint(checkpoint, chunk_size));
   model.view = ViewOf(checkpoint);
   model.owned = TensorSet(model.plan.tensors().size());
-  for (std::size_t i = 0; i < model.plan.tensors().size() && owned.empty(); ++i) {
-    if (model.plan.tensors()[i].size != 0) model.owned.Add(i);
+  if (owned) {
+    SEGUE_RETURN_IF_ERROR(AddOwned(*owned, model));
+    return model;
   }
-  for (const std::string& name : owned) {
-    SEGUE_ASSIGN_OR_RETURN(const std::size_t tensor, FindTensor(model.plan, name));
-    if (model.plan.tensors()[tensor].size != 0) model.owned.Add(tensor);
+  for (std::size_t i = 0; i < model.plan.tensors().size(); ++i) {
+    if (model.plan.tensors()[i].size != 0) model.owned.Add(i);
   }
   return model;
 }

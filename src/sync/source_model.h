@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/plan.h"
@@ -26,9 +28,12 @@ struct SourceModel {
 // twice; Unsupported for an unknown dtype.
 Result<SourceModel> SourceFromTensors(std::span<const SourceTensor> tensors,
                                       std::uint64_t chunk_size);
-// `owned`: names; empty for all. `checkpoint` outlives the view.
+// Without a view: `owned` names what this owner has. NotFound for a name that is not in `tensors`.
+Result<SourceModel> SourceFromSpecs(std::span<const SourceTensor> tensors,
+                                    std::span<const std::string> owned, std::uint64_t chunk_size);
+// `owned`: names; nothing for all. `checkpoint` outlives the view.
 Result<SourceModel> SourceFromCheckpoint(const Checkpoint& checkpoint,
-                                         std::span<const std::string> owned,
+                                         const std::optional<std::vector<std::string>>& owned,
                                          std::uint64_t chunk_size);
 
 // Number of the tensor in the plan. NotFound.

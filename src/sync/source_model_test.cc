@@ -28,6 +28,20 @@ TEST(SourceModelTest, TensorsInThePlansOrder) {
   EXPECT_EQ(FindTensor(model->plan, "n").status().code(), StatusCode::kNotFound);
 }
 
+TEST(SourceModelTest, SpecsWithNamesOfWhatIsOwned) {
+  const ByteVector bytes(4);
+  const std::vector<SourceTensor> tensors = {{"z", "U8", {4}, bytes.data(), 4},
+                                             {"a", "F32", {2}, nullptr, 0},
+                                             {"e", "F32", {0}, nullptr, 0}};
+  const std::vector<std::string> owned = {"a", "e"};
+  const auto model = SourceFromSpecs(tensors, owned, 4096);
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  EXPECT_EQ(model->owned.ToHex(), "1");  // "e" has no bytes, "z" is another owner's.
+  EXPECT_EQ(SourceFromSpecs(tensors, {}, 4096)->owned.ToHex(), "0");
+  const std::vector<std::string> unknown = {"c"};
+  EXPECT_EQ(SourceFromSpecs(tensors, unknown, 4096).status().code(), StatusCode::kNotFound);
+}
+
 TEST(SourceModelTest, OwnedTensorsOfACheckpoint) {
   const test::TemporaryDirectory directory;
   test::WriteShardedCheckpoint(directory.path(), {{test::RandomTensor({"a", Dtype::kU8, {3}}, 1),
@@ -36,6 +50,8 @@ TEST(SourceModelTest, OwnedTensorsOfACheckpoint) {
   const std::vector<std::string> owned = {"b"};
   EXPECT_EQ(SourceFromCheckpoint(checkpoint, owned, 4096)->owned.ToHex(), "2");
   EXPECT_EQ(SourceFromCheckpoint(checkpoint, {}, 4096)->owned.ToHex(), "3");
+  const std::vector<std::string> none;
+  EXPECT_EQ(SourceFromCheckpoint(checkpoint, none, 4096)->owned.ToHex(), "0");
   const std::vector<std::string> unknown = {"c"};
   EXPECT_EQ(SourceFromCheckpoint(checkpoint, unknown, 4096).status().code(), StatusCode::kNotFound);
 }
