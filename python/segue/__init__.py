@@ -11,6 +11,7 @@
     receiver.bind(name, tensor)
     receiver.update(to=7)
 
+`segue.distributed` is for trainers of several ranks (torch.distributed).
 docs/python.md tells more; `python -m segue` is the command line.
 """
 
