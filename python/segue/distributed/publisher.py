@@ -73,7 +73,7 @@ class Publisher:
         if taken:
             raise InvalidArgumentError(f"{', '.join(sorted(taken))}: the ranks settle that")
         if not dist.is_initialized():
-            raise InvalidArgumentError("torch.distributed has no process group: initialise it first")
+            raise InvalidArgumentError("torch.distributed has no process group yet: make one first")
         group = group or dist.group.WORLD
         if not isinstance(tensors, (torch.nn.Module, Mapping)) and not callable(tensors):
             tensors = list(tensors)  # Pairs may come only once.
