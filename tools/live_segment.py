@@ -7,7 +7,7 @@ import json
 import pathlib
 import struct
 
-PHASES = ("loading", "serving", "applying", "poisoned")
+PHASES = ("loading", "serving", "applying", "poisoned", "pending", "due")
 
 
 class Segment:

@@ -12,7 +12,8 @@
 //   }                              // The step ends with its scope.
 //
 // What must hold: weights are read, also by work that was handed to other threads or devices, only
-// between a successful Enter() and its Leave(). A thread that is inside does not enter again. The
+// between a successful Enter() and its Leave(). A thread that is inside does not enter again, nor
+// wait at the gate of other weights (EnterAll() in segue/enter_all.h enters several). The
 // process does not close descriptors that it does not know, as its place among the living hangs on
 // one; if it dies inside, the receiver goes on without it. A child made by fork counts as the same
 // engine until both are gone.
@@ -84,7 +85,9 @@ class EngineWeights {
   // Before weights are read. Some nanoseconds while the gate is open; waits while it is closed, and
   // at the deadline fails as Unavailable (or NotFound, when the segment was removed: attach anew).
   Status Enter(std::chrono::milliseconds deadline);
-  // Once for every success of Enter().
+  // Whether it could enter at once.
+  bool TryEnter();
+  // Once for every success of the above.
   void Leave();
   Result<Step> BeginStep(std::chrono::milliseconds deadline);
   // The same, and while it waits `stop` is asked about ten times a second: once it says yes, the

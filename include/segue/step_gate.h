@@ -27,7 +27,8 @@ class StepGate {
   StepGate(const StepGate&) = delete;
   StepGate& operator=(const StepGate&) = delete;
 
-  // Sets the model's gate to this one, which outlives the receiver.
+  // Sets the model's gate to this one, which outlives the receiver. Several models may share it: it
+  // is open while none of them has it closed.
   void Guard(BoundModel& model);
 
   // Before weights are read; a thread that is inside does not enter again. Some nanoseconds while
@@ -52,21 +53,27 @@ class StepGate {
       Drained();
   }
 
-  // Returns once nobody is inside. Unavailable at the deadline: open again, as it was.
-  Status Close(std::chrono::milliseconds deadline);
-  void Open();
+  // Returns once nobody is inside. Unavailable at the deadline: open again, as it was. Beside those
+  // of the models.
+  Status Close(std::chrono::milliseconds deadline) { return CloseFor(closed_here_, deadline); }
+  void Open() { OpenFor(closed_here_); }
 
   std::uint32_t inside() const { return inside_.load(); }
 
  private:
+  using Held = std::atomic<bool>;  // Whether this holder has it closed.
+
   Status EnterWhenOpen(std::chrono::milliseconds deadline);
   void Drained();
+  Status CloseFor(Held& held, std::chrono::milliseconds deadline);
+  void OpenFor(Held& held);
 
   // All accesses are sequentially consistent: either who enters sees the gate closed, or who closes
   // sees it inside.
-  std::atomic<std::uint32_t> closed_{0};
+  std::atomic<std::uint32_t> closed_{0};  // How many hold it closed.
   std::atomic<std::uint32_t> inside_{0};
   std::atomic<std::uint32_t> drained_{0};  // Counts leavings while the gate was closed.
+  Held closed_here_{false};
 };
 
 }  // namespace segue

@@ -138,6 +138,15 @@ Status EngineWeights::Enter(milliseconds deadline) {
   return parts.EnterWhenOpen(deadline, nullptr);
 }
 
+bool EngineWeights::TryEnter() {
+  Parts& parts = *parts_;
+  parts.words.inside(parts.slot).fetch_add(1);
+  if (parts.words.gate().load() == kGateOpen) [[likely]]
+    return true;
+  parts.LeaveSlot();
+  return false;
+}
+
 void EngineWeights::Leave() { parts_->LeaveSlot(); }
 
 Result<EngineWeights::Step> EngineWeights::BeginStep(milliseconds deadline) {
@@ -199,11 +208,12 @@ Status EngineWeights::Parts::WhyClosed(SteadyTime since, milliseconds deadline) 
   if (object.IsRemoved()) {
     return NotFound(object.Describe() + " was removed: attach to the one that replaces it");
   }
-  static constexpr std::string_view kPhases[] = {"loading", "serving", "applying", "poisoned"};
+  static constexpr std::string_view kPhases[] = {"loading",  "serving", "applying",
+                                                 "poisoned", "pending", "due"};
   const std::uint32_t phase = words.phase().load();
   return Unavailable(object.Describe() + ": the gate was still closed after " +
                      std::to_string(waited.count()) + " ms (phase " +
-                     std::string(phase < 4 ? kPhases[phase] : "unknown") +
+                     std::string(phase < std::size(kPhases) ? kPhases[phase] : "unknown") +
                      (object.IsLockedByOther(kReceiverLock) ? "" : "; no receiver lives") + ")");
 }
 

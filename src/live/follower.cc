@@ -11,6 +11,17 @@ namespace {
 // A follower that meets errors waits up to this many intervals between two tries.
 constexpr int kBackoffMax = 32;
 
+// "follow-7-3"; empty where nothing is on offer.
+std::string SessionOf(const std::vector<std::optional<std::uint64_t>>& targets) {
+  std::string numbers;
+  bool any = false;
+  for (const auto& target : targets) {
+    numbers += "-" + (target ? std::to_string(*target) : std::string("none"));
+    any = any || target;
+  }
+  return any ? "follow" + numbers : "";
+}
+
 }  // namespace
 
 void Follower::Run(Environment& environment, std::chrono::milliseconds interval,
@@ -23,19 +34,24 @@ void Follower::Run(Environment& environment, std::chrono::milliseconds interval,
 }
 
 bool Follower::TakeNewest() {
-  const auto versions = receiver_.Versions();
-  if (!versions.ok()) {
-    receiver_.NoteTrouble(versions.status());
+  auto newest = receiver_.Newest();
+  if (!newest.ok()) {
+    receiver_.NoteTrouble(newest.status());
     return false;
   }
-  if (versions->empty()) return true;
-  PrepareRequest request;
-  request.session = "follow-" + std::to_string(versions->back());
-  request.target_version = versions->back();
+  FollowRequest request{SessionOf(*newest), std::move(newest).value()};
+  if (request.session.empty()) return true;
   if (!FinishEarlier(request.session).ok()) return false;
-  if (versions->back() <= receiver_.held_version()) return true;
+  const std::vector<std::uint64_t> held = receiver_.held_versions();
+  bool is_news = false;
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    std::optional<std::uint64_t>& target = request.targets[i];
+    if (target && *target <= held[i]) target.reset();
+    is_news = is_news || target;
+  }
+  if (!is_news) return true;
   session_ = request.session;
-  return receiver_.Update(request, {}).ok();
+  return receiver_.Take(request).ok();
 }
 
 // What an earlier look has left half way, because the gate did not close or did not open, is

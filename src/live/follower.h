@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Follower: takes the newest version of a lineage, again and again, through the calls that anybody
-// else has; in the background (docs/protocol.md, section 7, "Following").
+// Follower: takes the newest versions of an engine's lineages, again and again, through the calls
+// that anybody else has; in the background (docs/protocol.md, section 7, "Following").
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -17,16 +18,22 @@
 
 namespace segue {
 
+struct FollowRequest {
+  std::string session;
+  std::vector<std::optional<std::uint64_t>> targets;  // By lineage; none: it stays.
+};
+
 // What a follower asks of a receiver: its public calls, and a place for what went wrong in between.
 class Followed {
  public:
   virtual ~Followed() = default;
-  virtual Result<std::vector<std::uint64_t>> Versions() const = 0;
-  virtual std::uint64_t held_version() const = 0;
+  // What each lineage is to go to; none: nothing is on offer.
+  virtual Result<std::vector<std::optional<std::uint64_t>>> Newest() const = 0;
+  virtual std::vector<std::uint64_t> held_versions() const = 0;
   // Of the update that runs or ran last.
   virtual ReceiverState StateOf(const std::string& session) const = 0;
-  virtual Result<UpdateReport> Update(const PrepareRequest& request,
-                                      const ApplyChoices& choices) = 0;
+  // Prepares, applies and resumes.
+  virtual Status Take(const FollowRequest& request) = 0;
   virtual Status Apply(const std::string& session, const ApplyChoices& choices) = 0;
   virtual Status Resume(const std::string& session, bool keep_pause) = 0;
   virtual Status Abort(const std::string& session) = 0;

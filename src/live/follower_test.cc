@@ -15,20 +15,21 @@ using ::testing::IsEmpty;
 
 class FakeReceiver : public Followed {
  public:
-  Result<std::vector<std::uint64_t>> Versions() const override {
+  Result<std::vector<std::optional<std::uint64_t>>> Newest() const override {
     if (!listing.ok()) return listing;
-    return versions;
+    std::optional<std::uint64_t> newest;
+    if (!versions.empty()) newest = versions.back();
+    return std::vector{newest};
   }
-  std::uint64_t held_version() const override { return held; }
+  std::vector<std::uint64_t> held_versions() const override { return {held}; }
   ReceiverState StateOf(const std::string& session) const override {
     return session == begun ? state : ReceiverState::kIdle;
   }
-  Result<UpdateReport> Update(const PrepareRequest& request, const ApplyChoices&) override {
-    calls.push_back("update " + request.session + " to " + std::to_string(*request.target_version));
+  Status Take(const FollowRequest& request) override {
+    calls.push_back("update " + request.session + " to " + std::to_string(*request.targets[0]));
     begun = request.session;
-    if (!update.ok()) return update;
-    held = *request.target_version;
-    return UpdateReport();
+    if (update.ok()) held = *request.targets[0];
+    return update;
   }
   Status Apply(const std::string& session, const ApplyChoices&) override {
     calls.push_back("apply " + session);

@@ -1,237 +1,300 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LiveEngine: docs/protocol.md, sections 7 (the pause), 8 (engine control) and 10 (ranks).
+// LiveEngine: docs/protocol.md, sections 7 (the pause), 8 (engine control) and 15 (several
+// lineages).
 #include "live/live_engine.h"
 
+#include <algorithm>
+#include <set>
 #include <utility>
 
-#include "base/hash.h"
-#include "base/limits.h"
-#include "delta/live_map.h"
-#include "live/bound_weights.h"
+#include "base/check.h"
 #include "live/takeover.h"
-#include "store/signed_store.h"
-#include "sync/lineage.h"
 
 namespace segue {
+
+using std::chrono::milliseconds;
 
 Status WithOutcomeOf(const Status& taken_back, const Status& failure) {
   return taken_back.ok() ? failure : failure.WithContext(taken_back.message());
 }
 
-LiveEngine::LiveEngine(ReceiverOptions options, LiveEnvironment& environment)
-    : options_(std::move(options)),
-      environment_(environment),
-      foreground_(environment.MakeDevice(options_.threads)),
-      background_(environment.MakeDevice(options_.background_threads)),
-      steps_(options_.hooks) {}
+void EngineUpdate::Add(std::size_t i, std::unique_ptr<PreparedUpdate> part, std::uint64_t held) {
+  parts_[i] = std::move(part);
+  moves_[i] = parts_[i]->changes_bytes() || parts_[i]->report().target_version != held;
+}
 
-Status LiveEngine::OpenStore() {
-  SEGUE_ASSIGN_OR_RETURN(auto store, environment_.OpenStore(options_.store, /*create=*/false));
-  SEGUE_ASSIGN_OR_RETURN(store_, WithKeys(std::move(store), options_.keys));
-  return {};
+bool EngineUpdate::changes_bytes() const {
+  return std::ranges::any_of(parts_,
+                             [](const auto& part) { return part && part->changes_bytes(); });
+}
+
+unsigned EngineUpdate::held_count() const {
+  unsigned count = 0;
+  for (std::size_t i = 0; i < parts_.size(); ++i) count += holds(i) ? 1 : 0;
+  return count;
+}
+
+LiveEngine::LiveEngine(const std::vector<ReceiverOptions>& lineages, EngineHooks hooks,
+                       LiveEnvironment& environment)
+    : environment_(environment), steps_(std::move(hooks)) {
+  for (const ReceiverOptions& options : lineages) {
+    lineages_.push_back(std::make_unique<LiveLineage>(options, environment));
+  }
+}
+
+Status LiveEngine::Of(std::size_t i, const Status& status) const {
+  if (status.ok() || size() == 1) return status;
+  return status.WithContext("lineage '" + lineage(i).options().lineage + "'");
 }
 
 Status LiveEngine::Hold() {
-  SEGUE_RETURN_IF_ERROR(OpenStore());
-  SEGUE_ASSIGN_OR_RETURN(weights_, HoldWeights(*store_, options_, environment_));
+  for (std::size_t i = 0; i < size(); ++i) SEGUE_RETURN_IF_ERROR(Of(i, lineage(i).Hold()));
+  SEGUE_RETURN_IF_ERROR(CheckMates());
   SEGUE_RETURN_IF_ERROR(Pause());
-  return LetGoUnless(TakeOver(*store_, options_, *weights_));
+  return LetGoUnless(TakeOver());
 }
 
-Status LiveEngine::HoldBound(BoundModel model) {
-  ranks_ = Ranks(model.sum_over_ranks);
-  gate_ = std::make_unique<CallbackGate>(std::move(model.close_gate), std::move(model.open_gate));
-  Status bound = OpenStore();
-  if (bound.ok()) {
-    auto weights = BindWeights(*store_, options_, model, *gate_);
-    bound = weights.status();
-    if (bound.ok()) weights_ = std::move(weights).value();
+// Whether an update had begun can be told by all that took part in it, together.
+Status LiveEngine::CheckMates() const {
+  std::set<std::string> names;
+  for (const auto& lineage : lineages_) names.insert(lineage->options().name);
+  for (const auto& lineage : lineages_) {
+    const Phase phase = lineage->weights().phase();
+    if (lineage->options().rebuild || (phase != Phase::kPending && phase != Phase::kDue)) continue;
+    const std::vector<std::string> mates = lineage->weights().mates();
+    if (mates.empty()) {
+      return Corruption("segment '" + lineage->options().name +
+                        "' was left in the middle of an update of several lineages and does not "
+                        "say which: rebuild it (--rebuild)");
+    }
+    for (const std::string& mate : mates) {
+      if (names.contains(mate)) continue;
+      return Unavailable("segment '" + lineage->options().name +
+                         "' was left in the middle of an update together with segment '" + mate +
+                         "': open both with one receiver (--with), or rebuild it (--rebuild)");
+    }
   }
-  if (!bound.ok()) return ranks_.Agree(Meeting::kBind, 0, bound);
-  SEGUE_RETURN_IF_ERROR(
-      ProveVersion(*store_, options_, *weights_, ranks_, {}, "the bound weights"));
+  return {};
+}
+
+// One that is due or applying says that all had been announced, and others may be there already.
+// Before any of them gets there, all are made due, so that the next receiver would see it too.
+Status LiveEngine::TakeOver() {
+  const bool begun = std::ranges::any_of(lineages_, [](const auto& lineage) {
+    const Phase phase = lineage->weights().phase();
+    return phase == Phase::kDue || phase == Phase::kApplying;
+  });
+  if (begun) {
+    for (const auto& lineage : lineages_) lineage->MakeDue();
+  }
+  for (std::size_t i = 0; i < size(); ++i) SEGUE_RETURN_IF_ERROR(Of(i, lineage(i).TakeOver()));
+  return {};
+}
+
+Status LiveEngine::HoldBound(std::vector<BoundModel> models) {
+  for (std::size_t i = 0; i < size(); ++i) {
+    SEGUE_RETURN_IF_ERROR(Of(i, lineage(i).HoldBound(std::move(models[i]))));
+  }
   return Pause();
+}
+
+bool LiveEngine::IsServing() const {
+  return std::ranges::all_of(
+      lineages_, [](const auto& lineage) { return lineage->weights().phase() == Phase::kServing; });
+}
+
+void LiveEngine::Poison() {
+  for (const auto& lineage : lineages_) lineage->weights().SetPhase(Phase::kPoisoned);
 }
 
 // One that is not there has not started, unless it is attached.
 Status LiveEngine::Pause() {
-  Status paused = steps_.Pause({}, weights_->phase() == Phase::kServing);
-  const bool absent = paused.code() == StatusCode::kNotFound && weights_->engine_count() == 0;
-  return absent ? Status() : paused;
+  Status paused = steps_.Pause({}, IsServing());
+  const bool attached = std::ranges::any_of(
+      lineages_, [](const auto& lineage) { return lineage->weights().engine_count() != 0; });
+  return paused.code() == StatusCode::kNotFound && !attached ? Status() : paused;
 }
 
 Status LiveEngine::LetGoUnless(const Status& begun) {
-  if (begun.ok() || !steps_.paused() || weights_->phase() != Phase::kServing) return begun;
+  if (begun.ok() || !steps_.paused() || !IsServing()) return begun;
   return WithOutcomeOf(LetGo(), begun);
 }
 
-Status LiveEngine::CheckRequest(const PrepareRequest& request) const {
-  const LiveVersion held = weights_->version();
-  if (request.base_version && *request.base_version != held.version) {
-    return VersionMismatch("version " + std::to_string(held.version) + " is held, not base " +
-                           std::to_string(*request.base_version));
-  }
-  // Before the lineage has been seen its plan is not known: CheckPlan() comes again then.
-  return knows_plan_ ? CheckPlan(request) : Status();
-}
-
-Status LiveEngine::CheckPlan(const PrepareRequest& request) const {
-  const std::string plan = weights_->plan().digest().ToHex();
-  if (request.plan_digest.empty() || request.plan_digest == plan) return {};
-  return VersionMismatch("the live weights have plan " + plan + ", not " + request.plan_digest);
-}
-
-Status LiveEngine::CheckRebuild(std::optional<std::uint64_t> target) const {
-  if (weights_->phase() != Phase::kServing) return {};  // Nothing to lose.
-  return CheckWayFromCheckpoint(*store_, options_, *weights_, target);
-}
-
-Status LiveEngine::Wrong() const {
-  return Corruption("a scan found that the live weights are not version " +
-                    std::to_string(weights_->version().version) +
-                    ": rebuild them from the checkpoint");
-}
-
-Status LiveEngine::CheckHealth() const {
-  if (is_wrong_) return Wrong();
-  if (is_strange_) {
-    return VersionMismatch("the live weights, digest " + weights_->version().digest.ToHex() +
-                           ", are no version of lineage '" + options_.lineage +
-                           "', which has appeared since they were loaded");
+Status LiveEngine::CheckRequest(const EngineRequest& request) const {
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (!request.lineages[i]) continue;
+    SEGUE_RETURN_IF_ERROR(Of(i, lineage(i).CheckRequest(*request.lineages[i])));
   }
   return {};
 }
 
-// Bytes and delta do not belong together. Whose fault it is, a scan of all bytes tells: those of
-// another digest than the version's are wrong, and known to be from here on.
-Status LiveEngine::FindFault(const Status& failure, const std::stop_token& stop) {
-  ChunkScanner scanner(weights_->plan(), weights_->map());
-  for (std::uint64_t chunk = 0; chunk < weights_->plan().chunk_count(); ++chunk) {
-    if (stop.stop_requested()) return failure;
-    SEGUE_RETURN_IF_ERROR(weights_->CheckCurrent());
-    scanner.Add(chunk);
+Status LiveEngine::CheckRebuild(const EngineRequest& request) const {
+  if (!IsServing()) return {};  // Nothing to lose.
+  for (std::size_t i = 0; i < size(); ++i) {
+    SEGUE_CHECK(request.lineages[i]);
+    SEGUE_RETURN_IF_ERROR(Of(i, lineage(i).CheckRebuild(request.lineages[i]->target_version)));
   }
-  if (scanner.digest().all == weights_->local_digest()) {
-    return Corruption("the delta is not from the version that is held, though it says so: " +
-                      failure.message());
-  }
-  is_wrong_ = true;
-  return CheckHealth().WithContext(failure.message());
+  return {};
 }
 
-Status LiveEngine::CheckManifest(std::uint64_t version, const std::string& expected) const {
-  const std::string name = object_name::Version(options_.lineage, version);
-  SEGUE_ASSIGN_OR_RETURN(const ByteVector json, store_->Get(name, limits::kManifestSizeMax));
-  const std::string found = HashSha256(json).ToHex();
-  if (found == expected) return {};
-  return Corruption("manifest '" + name + "' has SHA-256 " + found + ", expected " + expected);
+Result<std::optional<std::uint64_t>> LiveEngine::CommonVersion() const {
+  std::vector<std::uint64_t> common;
+  std::uint64_t held = 0;
+  for (std::size_t i = 0; i < size(); ++i) {
+    auto versions = lineage(i).Versions();
+    if (!versions.ok()) return Of(i, versions.status());
+    held = std::max(held, weights(i).version().version);
+    if (i == 0) common = std::move(versions).value();
+    std::erase_if(common, [&](std::uint64_t version) {
+      return i != 0 && !std::ranges::binary_search(*versions, version);
+    });
+  }
+  if (common.empty() || common.back() < held) return std::optional<std::uint64_t>();
+  return std::optional(common.back());
 }
 
-Result<std::unique_ptr<PreparedUpdate>> LiveEngine::MakeUpdate(const PrepareRequest& request,
-                                                               const std::stop_token& stop) {
-  Result<std::unique_ptr<PreparedUpdate>> made = MakeOwnUpdate(request, stop);
-  RankSums sums;
-  std::uint64_t target = 0;
-  if (made.ok()) {
-    sums = made.value()->sums();
-    target = made.value()->report().target_version;
+Result<std::unique_ptr<EngineUpdate>> LiveEngine::MakeUpdate(EngineRequest request,
+                                                             const std::stop_token& stop) {
+  std::optional<std::uint64_t> common;
+  if (request.same_version) {
+    SEGUE_ASSIGN_OR_RETURN(common, CommonVersion());
+    if (!common) {
+      return VersionMismatch(
+          "the lineages have no version of one number to go to: none that all "
+          "offer, or one of them is beyond it");
+    }
   }
-  SEGUE_RETURN_IF_ERROR(ranks_.Agree(Meeting::kPrepare, target, made.status(), &sums));
-  const Status proven = made.value()->CheckSums(sums);
-  if (!proven.ok()) return FindFault(proven, stop);
-  return made;
+  auto update = std::make_unique<EngineUpdate>(size());
+  for (std::size_t i = 0; i < size(); ++i) {
+    std::optional<PrepareRequest>& part = request.lineages[i];
+    if (!part) continue;
+    if (!part->target_version) part->target_version = common;
+    auto made = lineage(i).MakeUpdate(*part, stop);
+    if (!made.ok()) return Of(i, made.status());
+    update->Add(i, std::move(made).value(), weights(i).version().version);
+  }
+  return update;
 }
 
-Result<std::unique_ptr<PreparedUpdate>> LiveEngine::MakeOwnUpdate(const PrepareRequest& request,
-                                                                  const std::stop_token& stop) {
-  if (is_wrong_) return CheckHealth();
-  Result<UpdatePlan> plan =
-      PlanUpdate(*store_, options_.lineage, *weights_, request.target_version);
-  if (!plan.ok()) {
-    is_strange_ = !knows_plan_ && plan.status().code() == StatusCode::kVersionMismatch;
-    return plan.status();
-  }
-  knows_plan_ = true;
-  is_strange_ = false;
-  SEGUE_RETURN_IF_ERROR(CheckPlan(request));
-  if (!request.manifest_sha256.empty()) {
-    SEGUE_RETURN_IF_ERROR(CheckManifest(plan->target_version, request.manifest_sha256));
-  }
-  const PreparedUpdate::Resources resources{*store_,          *weights_,
-                                            *background_,     *foreground_,
-                                            options_.staging, options_.background_threads};
-  SEGUE_ASSIGN_OR_RETURN(auto update,
-                         PreparedUpdate::Make(resources, std::move(plan).value(), stop));
-  const Status proven = update->Preflight(resources);
-  if (proven.ok()) return update;
-  const bool differs =
-      proven.code() == StatusCode::kVersionMismatch || proven.code() == StatusCode::kCorruption;
-  return differs ? FindFault(proven, stop) : proven;
-}
-
-Status LiveEngine::Close(std::uint64_t target, const ApplyChoices& choices) {
+Status LiveEngine::Close(const EngineUpdate& update, const ApplyChoices& choices) {
   SEGUE_RETURN_IF_ERROR(steps_.Pause(choices, /*may_run=*/true));
-  Status closed = CloseGates(target, /*reopen=*/true);
+  Status closed = CloseGates(update, /*reopen=*/true, /*at_start=*/false);
   if (closed.ok()) return closed;
   return WithOutcomeOf(steps_.CallOff(), closed);
 }
 
-// Every rank's gate, or none: where one does not close, the others open again, unless they were
-// closed before and must stay so.
-Status LiveEngine::CloseGates(std::uint64_t target, bool reopen) {
-  const Status closed = weights_->gate().Close(options_.gate_deadline);
-  Status ready = closed.ok() ? weights_->CheckCurrent() : closed;
-  if (ready.ok()) ready = CheckHealth();
-  Status agreed = ranks_.Agree(Meeting::kClose, target, ready);
-  if (!agreed.ok() && closed.ok() && reopen) SEGUE_RETURN_IF_ERROR(weights_->gate().Open());
-  return agreed;
-}
-
-Status LiveEngine::Apply(PreparedUpdate& update) {
-  if (update.changes_bytes()) steps_.MarkStale();
-  const Status applied = update.Apply();
-  if (!update.changes_bytes()) return applied;
-  const Status agreed = ranks_.Agree(Meeting::kApply, update.report().target_version, applied);
-  if (agreed.ok()) return agreed;
-  weights_->SetPhase(Phase::kPoisoned);
-  return Tainted(agreed.message());
-}
-
-Result<std::optional<UpdateReport>> LiveEngine::CatchUp(std::optional<std::uint64_t> target,
-                                                        bool reopen) {
-  SEGUE_ASSIGN_OR_RETURN(const auto versions, Lineage::ListVersions(*store_, options_.lineage));
-  std::optional<UpdateReport> report;
-  if (!versions.empty() || target) {
-    PrepareRequest request;
-    request.target_version = target;
-    SEGUE_ASSIGN_OR_RETURN(const std::unique_ptr<PreparedUpdate> update, MakeUpdate(request, {}));
-    report = update->report();
-    if (update->changes_bytes()) {
-      SEGUE_RETURN_IF_ERROR(CloseGates(report->target_version, reopen));
+// In the order in which engines enter, so that who is inside one finds the next ones open. One
+// deadline for all.
+Status LiveEngine::CloseGates(const EngineUpdate& update, bool reopen, bool at_start) {
+  const milliseconds deadline = lineage(0).options().gate_deadline;
+  const auto begun = environment_.Now();
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (!update.holds(i)) continue;
+    const auto passed = std::chrono::duration_cast<milliseconds>(environment_.Now() - begun);
+    const auto may_open = [&](std::size_t k) {
+      return reopen && (!at_start || size() == 1 || lineage(k).was_serving());
+    };
+    Status closed =
+        lineage(i).CloseGates(update.part(i)->report().target_version,
+                              std::max(deadline - passed, milliseconds(0)), may_open(i));
+    if (closed.ok()) continue;
+    for (std::size_t k = 0; k < i; ++k) {
+      if (!update.holds(k) || !may_open(k)) continue;
+      closed = WithOutcomeOf(Of(k, lineage(k).OpenGate()), closed);
     }
-    SEGUE_RETURN_IF_ERROR(Apply(*update));
-    report = update->report();
+    return Of(i, closed);
   }
-  return report;
+  return {};
+}
+
+// So that the next receiver knows what to do with each, wherever this one is killed.
+void LiveEngine::Announce(const EngineUpdate& update) {
+  if (update.held_count() < 2) return;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (update.holds(i)) names.push_back(lineage(i).options().name);
+  }
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (update.holds(i)) weights(i).Announce(update.part(i)->report().target_version, names);
+  }
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (update.holds(i)) weights(i).SetPhase(Phase::kDue);
+  }
+}
+
+Status LiveEngine::Apply(EngineUpdate& update) {
+  if (update.changes_bytes()) {
+    steps_.MarkStale();
+    Announce(update);
+  }
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (update.part(i) == nullptr) continue;
+    SEGUE_RETURN_IF_ERROR(Of(i, lineage(i).Apply(*update.part(i))));
+  }
+  return {};
+}
+
+Status LiveEngine::OpenGates(const EngineUpdate& update) {
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (update.holds(i)) SEGUE_RETURN_IF_ERROR(Of(i, lineage(i).OpenGate()));
+  }
+  return {};
+}
+
+Result<std::unique_ptr<EngineUpdate>> LiveEngine::CatchUp(EngineRequest request, bool reopen) {
+  std::optional<std::uint64_t> common;
+  if (request.same_version) {
+    SEGUE_ASSIGN_OR_RETURN(common, CommonVersion());
+  }
+  bool any = false;
+  for (std::size_t i = 0; i < size(); ++i) {
+    std::optional<PrepareRequest>& part = request.lineages[i];
+    if (!part) continue;
+    if (!part->target_version && request.same_version) part->target_version = common;
+    const auto versions = lineage(i).Versions();
+    if (!versions.ok()) return Of(i, versions.status());
+    const bool stays = versions->empty() || request.same_version;
+    if (stays && !part->target_version) part.reset();
+    any = any || part.has_value();
+  }
+  if (!any) return std::unique_ptr<EngineUpdate>();
+  request.same_version = false;
+  SEGUE_ASSIGN_OR_RETURN(auto update, MakeUpdate(std::move(request), {}));
+  if (update->changes_bytes()) {
+    SEGUE_RETURN_IF_ERROR(CloseGates(*update, reopen, /*at_start=*/true));
+  }
+  SEGUE_RETURN_IF_ERROR(Apply(*update));
+  return update;
 }
 
 Status LiveEngine::Load(const Status& so_far) {
-  Status loaded = LoadCheckpoint(*store_, options_, *weights_, ranks_, so_far);
-  if (loaded.ok() || weights_->phase() != Phase::kServing) steps_.MarkStale();
-  if (loaded.ok()) is_wrong_ = is_strange_ = false;
-  return loaded;
+  Status status = so_far;
+  for (std::size_t i = 0; i < size(); ++i) {
+    const bool was_ok = status.ok();
+    status = Of(i, lineage(i).OpenToLoad(status));
+    if (status.ok()) continue;
+    for (std::size_t k = 0; k < i; ++k) status = WithOutcomeOf(lineage(k).GiveUpLoad(), status);
+    return was_ok ? status : so_far;
+  }
+  // All, before the first byte: a mix of old and new ones is no more than the start of a rebuild.
+  for (std::size_t i = 0; i < size(); ++i) weights(i).SetPhase(Phase::kLoading);
+  steps_.MarkStale();
+  for (std::size_t i = 0; i < size(); ++i) SEGUE_RETURN_IF_ERROR(Of(i, lineage(i).Load()));
+  return {};
 }
 
 // What an engine is told, and may key its caches by.
 std::string LiveEngine::VersionLabel() const {
-  const LiveVersion held = weights_->version();
-  return held.lineage + "/" + std::to_string(held.version);
+  std::string label;
+  for (const auto& lineage : lineages_)
+    label += (label.empty() ? "" : " ") + lineage->VersionLabel();
+  return label;
 }
 
 Status LiveEngine::LetGo() {
   if (steps_.paused()) SEGUE_RETURN_IF_ERROR(Finish(/*flush=*/true));
-  SEGUE_RETURN_IF_ERROR(weights_->gate().Open());
+  for (std::size_t i = 0; i < size(); ++i) SEGUE_RETURN_IF_ERROR(Of(i, lineage(i).OpenGate()));
   return steps_.paused() ? steps_.Resume() : Status();
 }
 

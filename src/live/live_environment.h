@@ -15,6 +15,9 @@
 
 namespace segue {
 
+class ReceiverGroup;
+struct GroupOptions;
+
 class LiveEnvironment : public Environment {
  public:
   virtual std::unique_ptr<Device> MakeDevice(unsigned threads) = 0;
@@ -35,6 +38,8 @@ struct ReceiverInternals {
                                                 LiveEnvironment& environment);
   static Result<std::unique_ptr<Receiver>> Open(const ReceiverOptions& options, BoundModel model,
                                                 LiveEnvironment& environment);
+  static Result<std::unique_ptr<ReceiverGroup>> Open(const GroupOptions& options,
+                                                     LiveEnvironment& environment);
 };
 
 }  // namespace segue

@@ -29,6 +29,10 @@ class SegmentWeights final : public LiveWeights {
   Gate& gate() override { return segment_->gate(); }
   Phase phase() const override { return segment_->phase(); }
   LiveVersion version() const override { return segment_->version(); }
+  void Announce(std::uint64_t target_version, const std::vector<std::string>& mates) override {
+    segment_->Announce(target_version, mates);
+  }
+  std::vector<std::string> mates() const override { return segment_->mates(); }
   void BeginApply(std::uint64_t target_version) override { segment_->BeginApply(target_version); }
   void Commit(std::uint64_t version, const Digest& digest) override {
     segment_->CommitVersion(version, digest);

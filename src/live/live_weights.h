@@ -33,6 +33,10 @@ class LiveWeights {
 
   virtual Phase phase() const = 0;
   virtual LiveVersion version() const = 0;
+  // Of an update of several lineages, gates closed: the target, and the segments that move with
+  // this one, for whoever takes over; phase pending. Of weights that nobody takes over, nothing.
+  virtual void Announce(std::uint64_t, const std::vector<std::string>&) {}
+  virtual std::vector<std::string> mates() const { return {}; }
   virtual void BeginApply(std::uint64_t target_version) = 0;
   // The bytes are exactly `version`; phase serving.
   virtual void Commit(std::uint64_t version, const Digest& digest) = 0;

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/digest.h"
 #include "checkpoint/plan.h"
@@ -61,6 +62,11 @@ class Segment {
   // while it wrote the record; the digest is not to be believed then, the manifest's is.
   LiveVersion version() const;
 
+  // Of an update of several lineages: target and the names of all segments, phase pending.
+  void Announce(std::uint64_t target_version, const std::vector<std::string>& mates) {
+    words_.Announce(target_version, mates);
+  }
+  std::vector<std::string> mates() const { return words_.Mates(); }
   // To be called with the gate closed, before the first byte is written: target, phase applying.
   void BeginApply(std::uint64_t target_version) { words_.BeginApply(target_version); }
   // After the proof: version and digest, phase serving.

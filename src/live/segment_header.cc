@@ -6,7 +6,9 @@
 #include <sched.h>
 
 #include <array>
+#include <cstring>
 #include <limits>
+#include <sstream>
 #include <utility>
 
 #include "base/check.h"
@@ -68,7 +70,7 @@ Status CheckWords(const SharedMemory& object, const Head& head) {
   const auto gate = LoadLittle<std::uint32_t>(&head[field::kGate]);
   if (gate != kGateOpen && gate != kGateClosed) return Fault(object, "gate", gate);
   const auto phase = LoadLittle<std::uint32_t>(&head[field::kPhase]);
-  if (phase > static_cast<std::uint32_t>(Phase::kPoisoned)) return Fault(object, "phase", phase);
+  if (phase > static_cast<std::uint32_t>(Phase::kDue)) return Fault(object, "phase", phase);
   const auto version = LoadLittle<std::uint64_t>(&head[field::kVersion]);
   if (version > limits::kVersionMax) return Fault(object, "version", version);
   const auto target = LoadLittle<std::uint64_t>(&head[field::kTargetVersion]);
@@ -254,6 +256,27 @@ SegmentRecord SegmentWords::Record() const {
   while (!ReadRecord(record)) {
   }
   return record;
+}
+
+void SegmentWords::Announce(std::uint64_t target_version, const std::vector<std::string>& mates) {
+  std::string text;
+  for (const std::string& mate : mates) text += (text.empty() ? "" : ",") + mate;
+  SEGUE_CHECK(text.size() <= kMatesSizeMax);
+  Field(field::kMatesSize).store(text.size());
+  std::memcpy(base_ + field::kMates, text.data(), text.size());
+  SegmentRecord record = Record();
+  record.target_version = target_version;
+  WriteRecord(record);
+  SetPhase(Phase::kPending);
+}
+
+std::vector<std::string> SegmentWords::Mates() const {
+  std::vector<std::string> mates;
+  const std::uint64_t size = Field(field::kMatesSize).load();
+  if (size == 0 || size > kMatesSizeMax) return mates;
+  std::istringstream text(std::string(reinterpret_cast<const char*>(base_ + field::kMates), size));
+  for (std::string mate; std::getline(text, mate, ',');) mates.push_back(mate);
+  return mates;
 }
 
 void SegmentWords::BeginApply(std::uint64_t target_version) {

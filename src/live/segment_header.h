@@ -20,7 +20,14 @@
 
 namespace segue {
 
-enum class Phase : std::uint32_t { kLoading, kServing, kApplying, kPoisoned };
+// Pending and due: an update of several lineages is to come, with the gate closed. Pending: perhaps
+// not all of them have their target yet; due: all have, so it must be gone on with.
+enum class Phase : std::uint32_t { kLoading, kServing, kApplying, kPoisoned, kPending, kDue };
+
+// Lineages, and so segments, of one engine.
+inline constexpr unsigned kGroupSizeMax = 16;
+// As many names of segments, each 64 bytes long and one more for the comma.
+inline constexpr std::uint64_t kMatesSizeMax = kGroupSizeMax * 65;
 
 inline constexpr std::uint32_t kGateOpen = 0;
 inline constexpr std::uint32_t kGateClosed = 1;
@@ -44,7 +51,8 @@ inline constexpr std::uint64_t kMagic = 0, kFormatVersion = 8, kSlotCount = 12, 
                                kPlanOffset = 24, kPlanSize = 32, kOffsetsOffset = 40,
                                kWeightsOffset = 48, kGate = 64, kDrained = 128, kPhase = 192,
                                kSequence = 200, kVersion = 208, kTargetVersion = 216, kDigest = 224,
-                               kAppliedCount = 240, kLineageSize = 248, kLineage = 256;
+                               kAppliedCount = 240, kLineageSize = 248, kLineage = 256,
+                               kMatesSize = 384, kMates = 392;
 }  // namespace segment_field
 
 struct SegmentLayout {
@@ -109,9 +117,14 @@ class SegmentWords {
 
   // The receiver's steps on record and phase, in the order of docs/protocol.md, section 6.
   SegmentRecord Record() const;
+  // Target and mates, phase pending. `mates`: names of segments, each of which is as long as one
+  // can be, at most kGroupSizeMax.
+  void Announce(std::uint64_t target_version, const std::vector<std::string>& mates);
   void BeginApply(std::uint64_t target_version);
   void CommitVersion(std::uint64_t version, const Digest& digest);
   void SetPhase(Phase value);
+  // As announced. None where they cannot be right.
+  std::vector<std::string> Mates() const;
 
  private:
   using Word64 = std::atomic_ref<std::uint64_t>;

@@ -103,11 +103,26 @@ TEST_F(SegmentHeader, RefusesOddFields) {
   ExpectRefusedValues<std::uint64_t>(field::kWeightsOffset, {0, 1, 4096, weights - 1, weights + 256,
                                                              size, 1ull << 62, kMax, kMax << 21});
   ExpectRefusedValues<std::uint32_t>(field::kGate, {2, 1u << 31, kMax});
-  ExpectRefusedValues<std::uint32_t>(field::kPhase, {4, 1u << 31, kMax});
+  ExpectRefusedValues<std::uint32_t>(field::kPhase, {6, 1u << 31, kMax});
   ExpectRefusedValues<std::uint64_t>(field::kVersion, {limits::kVersionMax + 1, kMax});
   ExpectRefusedValues<std::uint64_t>(field::kTargetVersion, {limits::kVersionMax + 1, kMax});
   ExpectRefusedValues<std::uint64_t>(field::kLineageSize, {0, 5, 128, 129, 4096, 1ull << 63, kMax});
   ExpectRefusedValues<std::uint8_t>(field::kLineage, {0, '/', '.', '\n', 0xff});
+}
+
+// What an update of several lineages leaves.
+TEST_F(SegmentHeader, AnUpdateThatWasAnnounced) {
+  SegmentWords words(head_.data());
+  const std::vector<std::string> mates(kGroupSizeMax, std::string(64, 'm'));
+  words.Announce(7, mates);
+  EXPECT_EQ(words.Mates(), mates);
+  EXPECT_EQ(words.Record().version, 0u);
+  EXPECT_EQ(words.Record().target_version, 7u);
+  EXPECT_EQ(words.phase().load(), static_cast<std::uint32_t>(Phase::kPending));
+  for (const std::uint64_t size : {std::uint64_t{0}, kMatesSizeMax + 1, kMax}) {
+    StoreLittle(head_.data() + field::kMatesSize, size);
+    EXPECT_TRUE(words.Mates().empty()) << size;
+  }
 }
 
 TEST_F(SegmentHeader, RefusesOddTensorOffsets) {

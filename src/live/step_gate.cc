@@ -3,6 +3,7 @@
 // Step gate: the waits. Those who enter and those who leave while it is open never come here.
 #include "segue/step_gate.h"
 
+#include <memory>
 #include <string>
 
 #include "live/futex.h"
@@ -20,9 +21,10 @@ std::uint32_t* WordOf(std::atomic<std::uint32_t>& value) {
 }  // namespace
 
 void StepGate::Guard(BoundModel& model) {
-  model.close_gate = [this](milliseconds deadline) { return Close(deadline); };
-  model.open_gate = [this] {
-    Open();
+  const auto held = std::make_shared<Held>(false);
+  model.close_gate = [this, held](milliseconds deadline) { return CloseFor(*held, deadline); };
+  model.open_gate = [this, held] {
+    OpenFor(*held);
     return Status();
   };
 }
@@ -46,15 +48,16 @@ void StepGate::Drained() {
   FutexWakeAll(WordOf(drained_));
 }
 
-Status StepGate::Close(milliseconds deadline) {
+Status StepGate::CloseFor(Held& held, milliseconds deadline) {
   const SteadyTime limit = DeadlineAfter(deadline);
-  const bool was_closed = closed_.exchange(1) != 0;
+  const bool was_closed = held.exchange(true);
+  if (!was_closed) closed_.fetch_add(1);
   for (;;) {
     const std::uint32_t drained = drained_.load();
     const std::uint32_t inside = inside_.load();
     if (inside == 0) return {};
     if (std::chrono::steady_clock::now() >= limit) {
-      if (!was_closed) Open();
+      if (!was_closed) OpenFor(held);
       return Unavailable(std::to_string(inside) + " steps were still inside the gate after " +
                          std::to_string(deadline.count()) + " ms; nothing was changed");
     }
@@ -62,8 +65,8 @@ Status StepGate::Close(milliseconds deadline) {
   }
 }
 
-void StepGate::Open() {
-  closed_.store(0);
+void StepGate::OpenFor(Held& held) {
+  if (!held.exchange(false) || closed_.fetch_sub(1) != 1) return;
   FutexWakeAll(WordOf(closed_));
 }
 

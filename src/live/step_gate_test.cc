@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "segue/enter_all.h"
+
 namespace segue {
 namespace {
 
@@ -55,6 +57,63 @@ TEST(StepGate, GuardsAModel) {
   EXPECT_FALSE(gate.TryEnter());
   ASSERT_TRUE(model.open_gate().ok());
   EXPECT_TRUE(gate.TryEnter());
+}
+
+// Receivers that know nothing of one another: what one opens, another may be writing behind.
+TEST(StepGate, IsOpenWhenNoneOfItsModelsHoldsIt) {
+  StepGate gate;
+  BoundModel policy;
+  BoundModel draft;
+  gate.Guard(policy);
+  gate.Guard(draft);
+  ASSERT_TRUE(policy.close_gate(0ms).ok());
+  ASSERT_TRUE(draft.close_gate(0ms).ok());
+  ASSERT_TRUE(draft.close_gate(0ms).ok());  // Again counts once.
+  ASSERT_TRUE(policy.open_gate().ok());
+  ASSERT_TRUE(policy.open_gate().ok());
+  EXPECT_FALSE(gate.TryEnter());
+  gate.Open();  // Of one that has not closed it.
+  EXPECT_FALSE(gate.TryEnter());
+  ASSERT_TRUE(draft.open_gate().ok());
+  ASSERT_TRUE(gate.TryEnter());
+  // One that cannot close it leaves it as the others have it.
+  ASSERT_EQ(policy.close_gate(2ms).code(), StatusCode::kUnavailable);
+  gate.Leave();
+  EXPECT_TRUE(gate.TryEnter());
+}
+
+TEST(EnterAll, EntersAllOrNone) {
+  StepGate first;
+  StepGate second;
+  StepGate* const gates[] = {&first, &second};
+  ASSERT_TRUE(EnterAll<StepGate>(gates, 0ms).ok());
+  EXPECT_EQ(first.inside() + second.inside(), 2u);
+  LeaveAll<StepGate>(gates);
+  EXPECT_EQ(first.inside() + second.inside(), 0u);
+  ASSERT_TRUE(second.Close(0ms).ok());
+  EXPECT_EQ(EnterAll<StepGate>(gates, 5ms).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(first.inside() + second.inside(), 0u);
+}
+
+// While it waits for the second gate the first can be closed, in any order of closing.
+TEST(EnterAll, WaitsOutsideOfAll) {
+  StepGate first;
+  StepGate second;
+  ASSERT_TRUE(second.Close(0ms).ok());
+  StepGate* const gates[] = {&first, &second};
+  std::atomic<bool> inside{false};
+  std::jthread engine([&] {
+    if (EnterAll<StepGate>(gates, 60s).ok()) inside = true;
+  });
+  std::this_thread::sleep_for(20ms);
+  ASSERT_TRUE(first.Close(10s).ok());
+  second.Open();
+  std::this_thread::sleep_for(20ms);
+  EXPECT_FALSE(inside);
+  EXPECT_EQ(second.inside(), 0u);
+  first.Open();
+  engine.join();
+  EXPECT_TRUE(inside);
 }
 
 TEST(StepGate, NobodyIsInsideWhileItIsClosed) {

@@ -79,9 +79,11 @@ Status FinishApply(Store& store, const ReceiverOptions& options, LiveWeights& we
   return {};
 }
 
-// Nobody may read weights that are no version's.
-Status ReopenIfServing(LiveWeights& weights) {
-  return weights.phase() == Phase::kServing ? weights.gate().Open() : Status();
+// An update of several lineages was announced here and nowhere begun: the version held stays.
+Status ForgetAnnounced(const ReceiverOptions& options, LiveWeights& weights) {
+  const LiveVersion held = weights.version();
+  weights.Commit(held.version, held.digest);
+  return ProveServing(weights, options.threads);
 }
 
 // The checkpoint, of the same model.
@@ -119,18 +121,30 @@ Status CheckWayFromCheckpoint(Store& store, const ReceiverOptions& options,
   return way.status().WithContext("checkpoint '" + options.checkpoint + "'");
 }
 
-Status LoadCheckpoint(Store& store, const ReceiverOptions& options, LiveWeights& weights,
-                      const Ranks& ranks, const Status& so_far) {
+Status ReopenIfServing(LiveWeights& weights) {
+  return weights.phase() == Phase::kServing ? weights.gate().Open() : Status();
+}
+
+Result<Checkpoint> OpenToLoad(const ReceiverOptions& options, LiveWeights& weights,
+                              const Ranks& ranks, const Status& so_far) {
   Result<Checkpoint> checkpoint = so_far.ok() ? OpenForLoading(options, weights) : so_far;
   Status agreed = ranks.Agree(Meeting::kRebuild, 0, checkpoint.status());
-  if (!agreed.ok()) {
-    if (checkpoint.ok()) SEGUE_RETURN_IF_ERROR(ReopenIfServing(weights));
-    return agreed;
-  }
+  if (agreed.ok()) return checkpoint;
+  if (checkpoint.ok()) SEGUE_RETURN_IF_ERROR(ReopenIfServing(weights));
+  return agreed;
+}
+
+Status LoadFrom(const Checkpoint& checkpoint, Store& store, const ReceiverOptions& options,
+                LiveWeights& weights, const Ranks& ranks) {
   weights.SetPhase(Phase::kLoading);
-  CopyInto(weights.plan(), ViewOf(checkpoint.value()), weights.map(), options.threads);
+  CopyInto(weights.plan(), ViewOf(checkpoint), weights.map(), options.threads);
   return ProveVersion(store, options, weights, ranks, {},
                       "checkpoint '" + options.checkpoint + "'");
+}
+
+Status LoadCheckpoint(Store& store, const ReceiverOptions& options, LiveWeights& weights) {
+  SEGUE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenToLoad(options, weights, {}, {}));
+  return LoadFrom(checkpoint, store, options, weights, {});
 }
 
 Result<std::unique_ptr<LiveWeights>> HoldWeights(Store& store, const ReceiverOptions& options,
@@ -154,7 +168,9 @@ Status TakeOver(Store& store, const ReceiverOptions& options, LiveWeights& weigh
   const Phase phase = weights.phase();
   if (options.rebuild || phase == Phase::kLoading) return LoadCheckpoint(store, options, weights);
   if (phase == Phase::kServing) return ProveServing(weights, options.threads);
-  if (phase == Phase::kApplying) return FinishApply(store, options, weights);
+  if (phase == Phase::kPending) return ForgetAnnounced(options, weights);
+  if (phase == Phase::kApplying || phase == Phase::kDue)
+    return FinishApply(store, options, weights);
   return Tainted("segment '" + options.name +
                  "' is poisoned: rebuild it from the checkpoint (--rebuild)");
 }

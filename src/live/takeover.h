@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "checkpoint/checkpoint.h"
 #include "live/live_environment.h"
 #include "live/live_weights.h"
 #include "live/ranks.h"
@@ -24,7 +25,8 @@ Result<std::unique_ptr<LiveWeights>> HoldWeights(Store& store, const ReceiverOpt
                                                  LiveEnvironment& environment);
 
 // Afterwards the weights are at a version (phase serving) and proven; the gate may be open or
-// closed. Tainted: they are poisoned, and `options.rebuild` was not set.
+// closed. Pending ones are at the version that they had, due ones at their target. Tainted: they
+// are poisoned, and `options.rebuild` was not set.
 Status TakeOver(Store& store, const ReceiverOptions& options, LiveWeights& weights);
 
 // Whether the checkpoint leads to `target` (by default the newest version): for whoever has weights
@@ -32,11 +34,21 @@ Status TakeOver(Store& store, const ReceiverOptions& options, LiveWeights& weigh
 Status CheckWayFromCheckpoint(Store& store, const ReceiverOptions& options,
                               const LiveWeights& weights, std::optional<std::uint64_t> target);
 
+// Before the first byte is written: the checkpoint is there and of the same model, and the gate is
+// closed; at every rank, or at none, and then the gate is as it was. Every rank calls it, with how
+// it has fared so far.
+Result<Checkpoint> OpenToLoad(const ReceiverOptions& options, LiveWeights& weights,
+                              const Ranks& ranks, const Status& so_far);
+
+// Nobody may read weights that are no version's.
+Status ReopenIfServing(LiveWeights& weights);
+
 // Reads the checkpoint into the weights, gate closed, and finds out which version that is. Where
-// the store has no such lineage yet, it is version 0 of one to come. Every rank calls it, with how
-// it has fared so far; where one fails before the first byte is written, nothing has changed at
-// any.
-Status LoadCheckpoint(Store& store, const ReceiverOptions& options, LiveWeights& weights,
-                      const Ranks& ranks = {}, const Status& so_far = {});
+// the store has no such lineage yet, it is version 0 of one to come. Every rank calls it.
+Status LoadFrom(const Checkpoint& checkpoint, Store& store, const ReceiverOptions& options,
+                LiveWeights& weights, const Ranks& ranks);
+
+// Both, of a lineage without ranks.
+Status LoadCheckpoint(Store& store, const ReceiverOptions& options, LiveWeights& weights);
 
 }  // namespace segue

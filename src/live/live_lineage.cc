@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// LiveLineage: docs/protocol.md, sections 7 (the pause) and 10 (ranks).
+#include "live/live_lineage.h"
+
+#include <utility>
+
+#include "base/hash.h"
+#include "base/limits.h"
+#include "delta/live_map.h"
+#include "live/bound_weights.h"
+#include "live/takeover.h"
+#include "store/signed_store.h"
+#include "sync/lineage.h"
+
+namespace segue {
+
+LiveLineage::LiveLineage(ReceiverOptions options, LiveEnvironment& environment)
+    : options_(std::move(options)),
+      environment_(environment),
+      foreground_(environment.MakeDevice(options_.threads)),
+      background_(environment.MakeDevice(options_.background_threads)) {}
+
+Status LiveLineage::OpenStore() {
+  SEGUE_ASSIGN_OR_RETURN(auto store, environment_.OpenStore(options_.store, /*create=*/false));
+  SEGUE_ASSIGN_OR_RETURN(store_, WithKeys(std::move(store), options_.keys));
+  return {};
+}
+
+Status LiveLineage::Hold() {
+  SEGUE_RETURN_IF_ERROR(OpenStore());
+  SEGUE_ASSIGN_OR_RETURN(weights_, HoldWeights(*store_, options_, environment_));
+  was_serving_ = weights_->phase() == Phase::kServing;
+  return {};
+}
+
+Status LiveLineage::TakeOver() { return segue::TakeOver(*store_, options_, *weights_); }
+
+void LiveLineage::MakeDue() {
+  if (weights_->phase() == Phase::kPending) weights_->SetPhase(Phase::kDue);
+}
+
+Status LiveLineage::HoldBound(BoundModel model) {
+  ranks_ = Ranks(model.sum_over_ranks);
+  gate_ = std::make_unique<CallbackGate>(std::move(model.close_gate), std::move(model.open_gate));
+  Status bound = OpenStore();
+  if (bound.ok()) {
+    auto weights = BindWeights(*store_, options_, model, *gate_);
+    bound = weights.status();
+    if (bound.ok()) weights_ = std::move(weights).value();
+  }
+  if (!bound.ok()) return ranks_.Agree(Meeting::kBind, 0, bound);
+  return ProveVersion(*store_, options_, *weights_, ranks_, {}, "the bound weights");
+}
+
+Status LiveLineage::CheckRequest(const PrepareRequest& request) const {
+  const LiveVersion held = weights_->version();
+  if (request.base_version && *request.base_version != held.version) {
+    return VersionMismatch("version " + std::to_string(held.version) + " is held, not base " +
+                           std::to_string(*request.base_version));
+  }
+  // Before the lineage has been seen its plan is not known: CheckPlan() comes again then.
+  return knows_plan_ ? CheckPlan(request) : Status();
+}
+
+Status LiveLineage::CheckPlan(const PrepareRequest& request) const {
+  const std::string plan = weights_->plan().digest().ToHex();
+  if (request.plan_digest.empty() || request.plan_digest == plan) return {};
+  return VersionMismatch("the live weights have plan " + plan + ", not " + request.plan_digest);
+}
+
+Status LiveLineage::CheckRebuild(std::optional<std::uint64_t> target) const {
+  return CheckWayFromCheckpoint(*store_, options_, *weights_, target);
+}
+
+Status LiveLineage::Wrong() const {
+  return Corruption("a scan found that the live weights are not version " +
+                    std::to_string(weights_->version().version) +
+                    ": rebuild them from the checkpoint");
+}
+
+Status LiveLineage::CheckHealth() const {
+  if (is_wrong_) return Wrong();
+  if (is_strange_) {
+    return VersionMismatch("the live weights, digest " + weights_->version().digest.ToHex() +
+                           ", are no version of lineage '" + options_.lineage +
+                           "', which has appeared since they were loaded");
+  }
+  return {};
+}
+
+// Bytes and delta do not belong together. Whose fault it is, a scan of all bytes tells: those of
+// another digest than the version's are wrong, and known to be from here on.
+Status LiveLineage::FindFault(const Status& failure, const std::stop_token& stop) {
+  ChunkScanner scanner(weights_->plan(), weights_->map());
+  for (std::uint64_t chunk = 0; chunk < weights_->plan().chunk_count(); ++chunk) {
+    if (stop.stop_requested()) return failure;
+    SEGUE_RETURN_IF_ERROR(weights_->CheckCurrent());
+    scanner.Add(chunk);
+  }
+  if (scanner.digest().all == weights_->local_digest()) {
+    return Corruption("the delta is not from the version that is held, though it says so: " +
+                      failure.message());
+  }
+  is_wrong_ = true;
+  return CheckHealth().WithContext(failure.message());
+}
+
+Status LiveLineage::CheckManifest(std::uint64_t version, const std::string& expected) const {
+  const std::string name = object_name::Version(options_.lineage, version);
+  SEGUE_ASSIGN_OR_RETURN(const ByteVector json, store_->Get(name, limits::kManifestSizeMax));
+  const std::string found = HashSha256(json).ToHex();
+  if (found == expected) return {};
+  return Corruption("manifest '" + name + "' has SHA-256 " + found + ", expected " + expected);
+}
+
+Result<std::unique_ptr<PreparedUpdate>> LiveLineage::MakeUpdate(const PrepareRequest& request,
+                                                                const std::stop_token& stop) {
+  Result<std::unique_ptr<PreparedUpdate>> made = MakeOwnUpdate(request, stop);
+  RankSums sums;
+  std::uint64_t target = 0;
+  if (made.ok()) {
+    sums = made.value()->sums();
+    target = made.value()->report().target_version;
+  }
+  SEGUE_RETURN_IF_ERROR(ranks_.Agree(Meeting::kPrepare, target, made.status(), &sums));
+  const Status proven = made.value()->CheckSums(sums);
+  if (!proven.ok()) return FindFault(proven, stop);
+  return made;
+}
+
+Result<std::unique_ptr<PreparedUpdate>> LiveLineage::MakeOwnUpdate(const PrepareRequest& request,
+                                                                   const std::stop_token& stop) {
+  if (is_wrong_) return CheckHealth();
+  Result<UpdatePlan> plan =
+      PlanUpdate(*store_, options_.lineage, *weights_, request.target_version);
+  if (!plan.ok()) {
+    is_strange_ = !knows_plan_ && plan.status().code() == StatusCode::kVersionMismatch;
+    return plan.status();
+  }
+  knows_plan_ = true;
+  is_strange_ = false;
+  SEGUE_RETURN_IF_ERROR(CheckPlan(request));
+  if (!request.manifest_sha256.empty()) {
+    SEGUE_RETURN_IF_ERROR(CheckManifest(plan->target_version, request.manifest_sha256));
+  }
+  const PreparedUpdate::Resources resources{*store_,          *weights_,
+                                            *background_,     *foreground_,
+                                            options_.staging, options_.background_threads};
+  SEGUE_ASSIGN_OR_RETURN(auto update,
+                         PreparedUpdate::Make(resources, std::move(plan).value(), stop));
+  const Status proven = update->Preflight(resources);
+  if (proven.ok()) return update;
+  const bool differs =
+      proven.code() == StatusCode::kVersionMismatch || proven.code() == StatusCode::kCorruption;
+  return differs ? FindFault(proven, stop) : proven;
+}
+
+Result<std::vector<std::uint64_t>> LiveLineage::Versions() const {
+  return Lineage::ListVersions(*store_, options_.lineage);
+}
+
+Status LiveLineage::CloseGates(std::uint64_t target, std::chrono::milliseconds deadline,
+                               bool reopen) {
+  const Status closed = weights_->gate().Close(deadline);
+  Status ready = closed.ok() ? weights_->CheckCurrent() : closed;
+  if (ready.ok()) ready = CheckHealth();
+  Status agreed = ranks_.Agree(Meeting::kClose, target, ready);
+  if (!agreed.ok() && closed.ok() && reopen) SEGUE_RETURN_IF_ERROR(weights_->gate().Open());
+  return agreed;
+}
+
+Status LiveLineage::Apply(PreparedUpdate& update) {
+  const Status applied = update.Apply();
+  if (!update.changes_bytes()) return applied;
+  const Status agreed = ranks_.Agree(Meeting::kApply, update.report().target_version, applied);
+  if (agreed.ok()) return agreed;
+  weights_->SetPhase(Phase::kPoisoned);
+  return Tainted(agreed.message());
+}
+
+Status LiveLineage::OpenToLoad(const Status& so_far) {
+  SEGUE_ASSIGN_OR_RETURN(to_load_, segue::OpenToLoad(options_, *weights_, ranks_, so_far));
+  return {};
+}
+
+Status LiveLineage::GiveUpLoad() {
+  to_load_.reset();
+  return ReopenIfServing(*weights_);
+}
+
+Status LiveLineage::Load() {
+  Status loaded = LoadFrom(*to_load_, *store_, options_, *weights_, ranks_);
+  to_load_.reset();
+  if (loaded.ok()) is_wrong_ = is_strange_ = false;
+  return loaded;
+}
+
+std::string LiveLineage::VersionLabel() const {
+  const LiveVersion held = weights_->version();
+  return held.lineage + "/" + std::to_string(held.version);
+}
+
+}  // namespace segue

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// LiveLineage: the weights of one lineage at an engine, with the store that they come from and the
+// gate and ranks in front of them: what can be done with them, step by step. The order of the
+// steps, also across several lineages of one engine, is LiveEngine's (live/live_engine.h).
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "live/live_environment.h"
+#include "live/prepared_update.h"
+#include "live/ranks.h"
+#include "segue/receiver.h"
+
+namespace segue {
+
+class LiveLineage {
+ public:
+  LiveLineage(ReceiverOptions options, LiveEnvironment& environment);
+
+  // --- At the start.
+  // The weights, as they were left; or those of `model`, proven.
+  Status Hold();
+  Status HoldBound(BoundModel model);
+  // Those that were held are a version's.
+  Status TakeOver();
+  // What was only announced must be gone on with, since other lineages have begun.
+  void MakeDue();
+
+  // --- Before the pause.
+  // What can be said of a request before anything is read.
+  Status CheckRequest(const PrepareRequest& request) const;
+  // Whether a rebuild can come to `target` (the newest), before anything is given up for it.
+  Status CheckRebuild(std::optional<std::uint64_t> target) const;
+  // All ranks have theirs, and together they prove the base; or none does.
+  Result<std::unique_ptr<PreparedUpdate>> MakeUpdate(const PrepareRequest& request,
+                                                     const std::stop_token& stop);
+  // On offer, ascending.
+  Result<std::vector<std::uint64_t>> Versions() const;
+
+  // --- The pause.
+  // Every rank's gate, or none: where one does not close, the others open again (`reopen`), unless
+  // they were closed before and must stay so.
+  Status CloseGates(std::uint64_t target, std::chrono::milliseconds deadline, bool reopen);
+  Status OpenGate() { return weights_->gate().Open(); }
+  // Gates closed, unless no byte changes. Tainted: poisoned, at every rank.
+  Status Apply(PreparedUpdate& update);
+
+  // --- The checkpoint's bytes again.
+  // Before the first of them: gates closed, or as before. With `so_far` a failure, at no rank.
+  Status OpenToLoad(const Status& so_far);
+  Status GiveUpLoad();
+  Status Load();
+
+  // Corruption once the bytes were found to be no longer what is held, until they are loaded anew;
+  // VersionMismatch while they are no version of the lineage that has appeared since the start.
+  Status CheckHealth() const;
+  // Somebody else's scan found it.
+  void MarkWrong() { is_wrong_ = true; }
+  // How that is said.
+  Status Wrong() const;
+
+  LiveWeights& weights() const { return *weights_; }
+  Store& store() const { return *store_; }
+  const ReceiverOptions& options() const { return options_; }
+  bool has_ranks() const { return ranks_.several(); }
+  // The gate may have been open when the weights were found.
+  bool was_serving() const { return was_serving_; }
+  // "policy/8": what an engine is told, and may key its caches by.
+  std::string VersionLabel() const;
+
+ private:
+  Status OpenStore();
+  Status CheckPlan(const PrepareRequest& request) const;
+  Status CheckManifest(std::uint64_t version, const std::string& expected) const;
+  Result<std::unique_ptr<PreparedUpdate>> MakeOwnUpdate(const PrepareRequest& request,
+                                                        const std::stop_token& stop);
+  Status FindFault(const Status& failure, const std::stop_token& stop);
+
+  const ReceiverOptions options_;
+  LiveEnvironment& environment_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<Device> foreground_;
+  std::unique_ptr<Device> background_;
+  std::unique_ptr<Gate> gate_;  // Of bound weights.
+  Ranks ranks_;
+  std::unique_ptr<LiveWeights> weights_;
+  std::optional<Checkpoint> to_load_;  // Between OpenToLoad and Load.
+  bool was_serving_ = true;
+  std::atomic<bool> knows_plan_{false};  // The weights have been a version of the lineage, which
+                                         // has their plan.
+  std::atomic<bool> is_strange_{false};  // There is a lineage, and they are none of its versions.
+  std::atomic<bool> is_wrong_{false};    // A scan found other bytes than the version's.
+};
+
+}  // namespace segue

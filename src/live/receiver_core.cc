@@ -1,0 +1,537 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ReceiverCore: the states, and who may move them.
+#include "live/receiver_core.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace segue {
+namespace {
+
+double SecondsBetween(std::uint64_t from_ns, std::uint64_t to_ns) {
+  return static_cast<double>(to_ns - from_ns) * 1e-9;
+}
+
+}  // namespace
+
+std::string_view ReceiverStateName(ReceiverState state) {
+  switch (state) {
+    case ReceiverState::kIdle: return "IDLE";
+    case ReceiverState::kPreparing: return "PREPARING";
+    case ReceiverState::kPrepared: return "PREPARED";
+    case ReceiverState::kApplying: return "APPLYING";
+    case ReceiverState::kApplied: return "APPLIED";
+    case ReceiverState::kResuming: return "RESUMING";
+    case ReceiverState::kResumed: return "RESUMED";
+    case ReceiverState::kFailed: return "FAILED";
+    case ReceiverState::kAborted: return "ABORTED";
+    case ReceiverState::kPoisoned: return "POISONED";
+  }
+  return "UNKNOWN";
+}
+
+ReceiverCore::ReceiverCore(const std::vector<ReceiverOptions>& lineages, EngineHooks hooks,
+                           bool same_version, LiveEnvironment& environment)
+    : same_version_(same_version),
+      environment_(environment),
+      engine_(lineages, std::move(hooks), environment),
+      parts_(lineages.size()) {}
+
+ReceiverCore::~ReceiverCore() {
+  follow_task_.reset();
+  prepare_task_.reset();
+}
+
+Status ReceiverCore::Start() {
+  SEGUE_RETURN_IF_ERROR(engine_.Hold());
+  return Begin();
+}
+
+Status ReceiverCore::StartBound(std::vector<BoundModel> models) {
+  SEGUE_RETURN_IF_ERROR(engine_.HoldBound(std::move(models)));
+  return Begin();
+}
+
+EngineRequest ReceiverCore::RequestOfAll(const PrepareRequest& part) const {
+  EngineRequest request;
+  request.session = part.session;
+  request.lineages.assign(size(), part);
+  request.same_version = same_version_ && !part.target_version;
+  return request;
+}
+
+Status ReceiverCore::Prepare(const EngineRequest& request) {
+  std::unique_lock lock(mutex_);
+  if (state_ == ReceiverState::kPoisoned) return Tainted(message_);
+  if (IsBusy()) {
+    if (request.session == session_ && !session_.empty()) return {};
+    return Unavailable("an update is in progress (session '" + session_ + "', " +
+                       std::string(ReceiverStateName(state_)) + ")");
+  }
+  SEGUE_RETURN_IF_ERROR(engine_.CheckRequest(request));
+  state_ = ReceiverState::kPreparing;
+  session_ = request.session;
+  for (std::size_t i = 0; i < size(); ++i) {
+    const auto& asked = request.lineages[i];
+    const std::uint64_t held = weights(i).version().version;
+    parts_[i].manifest_sha256 = asked ? asked->manifest_sha256 : std::string();
+    parts_[i].base_version = held;
+    parts_[i].target_version = asked ? asked->target_version.value_or(0) : held;
+  }
+  message_.clear();
+  prepared_.reset();
+  // The task before has ended or is about to: its state is no longer PREPARING.
+  prepare_task_.reset();
+  prepare_task_ = environment_.Start(
+      TaskPriority::kLow,
+      [this, request](const std::stop_token& stop) { RunPrepare(request, stop); });
+  return {};
+}
+
+Status ReceiverCore::WaitPrepared() {
+  std::unique_lock lock(mutex_);
+  AwaitPrepared(lock);
+  return Outcome();
+}
+
+Status ReceiverCore::Apply(const std::string& session, const ApplyChoices& choices) {
+  bool is_rest = false;
+  {
+    const std::lock_guard lock(mutex_);
+    SEGUE_RETURN_IF_ERROR(CheckSession(session));
+    SEGUE_RETURN_IF_ERROR(engine_.steps().Check(choices));
+    is_rest = state_ == ReceiverState::kApplied && engine_.steps().owes();
+    if (!is_rest) {
+      if (state_ == ReceiverState::kApplied || state_ == ReceiverState::kResumed) return {};
+      if (state_ != ReceiverState::kPrepared) return WrongState("applied");
+    }
+    state_ = ReceiverState::kApplying;
+  }
+  return is_rest ? FinishApply(choices) : ApplyPrepared(choices);
+}
+
+Status ReceiverCore::Resume(const std::string& session, bool keep_pause) {
+  if (keep_pause && !engine_.steps().present()) {
+    return Unsupported("keep_pause needs an engine with pause control");
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    SEGUE_RETURN_IF_ERROR(CheckSession(session));
+    if (state_ == ReceiverState::kResumed) return {};
+    if (state_ != ReceiverState::kApplied) return WrongState("resumed");
+    if (engine_.steps().owes()) {
+      return Unavailable("the apply is not finished at the engine: apply again, first");
+    }
+    state_ = ReceiverState::kResuming;
+  }
+  Status opened = engine_.OpenGates(*prepared_);
+  if (opened.ok() && engine_.steps().paused() && !keep_pause) opened = engine_.steps().Resume();
+  const std::uint64_t now = prepared_->changes_bytes() ? NowInNanoseconds() : 0;
+  const std::lock_guard lock(mutex_);
+  if (!opened.ok()) {
+    state_ = ReceiverState::kApplied;
+    message_ = opened.message();
+    return opened;
+  }
+  for (std::size_t i = 0; i < size(); ++i) {
+    PreparedUpdate* const part = prepared_->part(i);
+    if (part == nullptr) continue;
+    UpdateReport& report = part->report();
+    if (prepared_->holds(i)) {
+      report.resumed_ns = now;
+      report.pause_s = SecondsBetween(report.pause_started_ns, now);
+    }
+    parts_[i].last = report;
+  }
+  prepared_.reset();
+  ready_ = true;
+  Settle(ReceiverState::kResumed, {});
+  return {};
+}
+
+Status ReceiverCore::Abort(const std::string& session) {
+  std::unique_lock lock(mutex_);
+  SEGUE_RETURN_IF_ERROR(CheckSession(session));
+  if (state_ == ReceiverState::kPreparing) {
+    prepare_task_->RequestStop();
+    AwaitPrepared(lock);
+  }
+  switch (state_) {
+    case ReceiverState::kPrepared:
+      prepared_.reset();
+      Settle(ReceiverState::kAborted, "aborted by request");
+      return {};
+    case ReceiverState::kIdle:
+    case ReceiverState::kFailed:
+    case ReceiverState::kAborted: return {};
+    default: return WrongState("aborted");
+  }
+}
+
+Status ReceiverCore::Clear() {
+  const std::lock_guard lock(mutex_);
+  if (IsBusy()) return WrongState("cleared");
+  if (state_ == ReceiverState::kPoisoned) return Tainted(message_);
+  session_.clear();
+  Settle(ReceiverState::kIdle, {});
+  return {};
+}
+
+Status ReceiverCore::Update(const EngineRequest& request, const ApplyChoices& choices) {
+  SEGUE_RETURN_IF_ERROR(engine_.steps().Check(choices));
+  SEGUE_RETURN_IF_ERROR(Prepare(request));
+  SEGUE_RETURN_IF_ERROR(WaitPrepared());
+  SEGUE_RETURN_IF_ERROR(Apply(request.session, choices));
+  return Resume(request.session, /*keep_pause=*/false);
+}
+
+Status ReceiverCore::Rebuild(const EngineRequest& request) {
+  ReceiverState before;
+  {
+    const std::lock_guard lock(mutex_);
+    if (IsBusy()) return WrongState("rebuilt");
+    before = std::exchange(state_, ReceiverState::kApplying);
+    session_ = "rebuild";
+    rebuilding_ = true;
+  }
+  Status so_far = engine_.CheckRebuild(request);
+  if (so_far.ok()) so_far = engine_.Pause();
+  Status status = engine_.Load(so_far);
+  if (!status.ok() && engine_.IsServing()) {
+    // Nothing was touched: the version held serves on.
+    if (engine_.steps().paused()) status = WithOutcomeOf(engine_.steps().CallOff(), status);
+    return EndRebuild(before, status);
+  }
+  for (Part& part : parts_) {
+    if (part.scrubber) part.scrubber->Forgive();
+  }
+  if (status.ok()) status = CatchUp(request, /*reopen=*/false);
+  if (status.ok()) return FinishRebuild();
+  engine_.Poison();
+  return EndRebuild(ReceiverState::kPoisoned, status);
+}
+
+Status ReceiverCore::Release() {
+  std::string session;
+  ReceiverState state;
+  {
+    const std::lock_guard lock(mutex_);
+    session = session_;
+    state = state_;
+  }
+  follow_task_.reset();
+  if (state == ReceiverState::kPreparing || state == ReceiverState::kPrepared) {
+    return Abort(session);
+  }
+  if (state != ReceiverState::kApplied) return {};
+  SEGUE_RETURN_IF_ERROR(Apply(session, {}));  // What is owed to the engine, if anything.
+  return Resume(session, /*keep_pause=*/false);
+}
+
+Status ReceiverCore::Follow(std::chrono::milliseconds interval) {
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (!engine_.lineage(i).has_ranks()) continue;
+    return InvalidArgument("one of several ranks cannot follow by itself");
+  }
+  follow_task_.reset();
+  follow_task_ =
+      environment_.Start(TaskPriority::kNormal, [this, interval](const std::stop_token& stop) {
+        follower_.Run(environment_, interval, stop);
+      });
+  return {};
+}
+
+Result<std::vector<std::uint64_t>> ReceiverCore::Versions(std::size_t i) const {
+  return engine_.lineage(i).Versions();
+}
+
+Result<std::vector<std::optional<std::uint64_t>>> ReceiverCore::Newest() const {
+  std::vector<std::optional<std::uint64_t>> newest(size());
+  if (same_version_ && size() > 1) {
+    SEGUE_ASSIGN_OR_RETURN(const auto common, engine_.CommonVersion());
+    newest.assign(size(), common);
+    return newest;
+  }
+  for (std::size_t i = 0; i < size(); ++i) {
+    SEGUE_ASSIGN_OR_RETURN(const auto versions, Versions(i));
+    if (!versions.empty()) newest[i] = versions.back();
+  }
+  return newest;
+}
+
+std::vector<std::uint64_t> ReceiverCore::held_versions() const {
+  std::vector<std::uint64_t> held(size());
+  for (std::size_t i = 0; i < size(); ++i) held[i] = weights(i).version().version;
+  return held;
+}
+
+Status ReceiverCore::Take(const FollowRequest& request) {
+  EngineRequest update;
+  update.session = request.session;
+  update.lineages.resize(size());
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (!request.targets[i]) continue;
+    update.lineages[i].emplace();
+    update.lineages[i]->target_version = request.targets[i];
+  }
+  return Update(update, {});
+}
+
+ReceiverState ReceiverCore::StateOf(const std::string& session) const {
+  const std::lock_guard lock(mutex_);
+  return session == session_ ? state_ : ReceiverState::kIdle;
+}
+
+void ReceiverCore::NoteTrouble(const Status& status) {
+  const std::lock_guard lock(mutex_);
+  if (!IsBusy() && state_ != ReceiverState::kPoisoned) message_ = status.message();
+}
+
+ReceiverStatus ReceiverCore::GetStatus(std::size_t i) const {
+  const Part& part = parts_[i];
+  const LiveVersion held = weights(i).version();
+  ReceiverStatus status;
+  status.name = engine_.lineage(i).options().name;
+  status.lineage = held.lineage;
+  status.version = held.version;
+  status.digest = held.digest.ToHex();
+  status.plan_digest = weights(i).plan().digest().ToHex();
+  status.model_bytes = weights(i).plan().model_size();
+  status.engines = weights(i).engine_count();
+  status.applied_count = held.applied_count;
+  if (part.scrubber) {
+    status.scrub_passes = part.scrubber->passes();
+    status.scrub_faults = part.scrubber->faults();
+  }
+  const std::lock_guard lock(mutex_);
+  status.state = state_;
+  status.message = message_;
+  status.session = session_;
+  status.manifest_sha256 = part.manifest_sha256;
+  status.last = part.last;
+  status.failure = Outcome().code();
+  status.base_version = part.base_version.value_or(held.version);
+  status.target_version = part.target_version.value_or(held.version);
+  const Status why_not = CheckReady(i);
+  status.ready = why_not.ok();
+  if (!why_not.ok() && !why_not.message().empty()) status.message = why_not.message();
+  return status;
+}
+
+// Lock held. Not OK without a message: `message_` has the reason.
+Status ReceiverCore::CheckReady(std::size_t i) const {
+  SEGUE_RETURN_IF_ERROR(weights(i).CheckCurrent());
+  const auto& scrubber = parts_[i].scrubber;
+  if (scrubber && scrubber->found_fault()) return engine_.lineage(i).Wrong();
+  SEGUE_RETURN_IF_ERROR(engine_.lineage(i).CheckHealth());
+  if (!ready_) return Unavailable(message_);
+  if (rebuilding_) return Unavailable("the weights are being rebuilt");
+  const bool holds = state_ == ReceiverState::kApplying || state_ == ReceiverState::kApplied ||
+                     state_ == ReceiverState::kResuming;
+  if (!holds || !prepared_ || !prepared_->holds(i)) return {};
+  return Unavailable(message_.empty() ? "the gate is closed until the update is resumed"
+                                      : message_);
+}
+
+// What its scans find counts in every update.
+void ReceiverCore::HearScrubbers() {
+  for (std::size_t i = 0; i < size(); ++i) {
+    const auto& scrubber = parts_[i].scrubber;
+    if (scrubber && scrubber->found_fault()) engine_.lineage(i).MarkWrong();
+  }
+}
+
+Status ReceiverCore::CheckStart() const {
+  for (std::size_t i = 0; i < size(); ++i) {
+    const auto wanted = engine_.lineage(i).options().version;
+    const std::uint64_t held = weights(i).version().version;
+    if (!wanted || held <= *wanted) continue;
+    return VersionMismatch("version " + std::to_string(*wanted) + " of lineage '" +
+                           engine_.lineage(i).options().lineage +
+                           "' is asked for, the live weights are at " + std::to_string(held) +
+                           ": Segue only goes forward; rebuild them from the checkpoint "
+                           "(--rebuild)");
+  }
+  return {};
+}
+
+EngineRequest ReceiverCore::StartRequest() const {
+  EngineRequest request;
+  request.lineages.resize(size());
+  request.same_version = same_version_;
+  for (std::size_t i = 0; i < size(); ++i) {
+    const ReceiverOptions& options = engine_.lineage(i).options();
+    if (!options.catch_up) continue;
+    request.lineages[i].emplace();
+    request.lineages[i]->target_version = options.version;
+  }
+  return request;
+}
+
+Status ReceiverCore::Begin() {
+  const Status possible = CheckStart();
+  if (!possible.ok()) return engine_.LetGoUnless(possible);
+  SEGUE_RETURN_IF_ERROR(engine_.LetGoUnless(CatchUp(StartRequest(), /*reopen=*/true)));
+  SEGUE_RETURN_IF_ERROR(engine_.LetGo());
+  {
+    const std::lock_guard lock(mutex_);
+    ready_ = true;
+  }
+  for (std::size_t i = 0; i < size(); ++i) {
+    const std::uint64_t rate = engine_.lineage(i).options().scrub_rate;
+    if (rate == 0) continue;
+    parts_[i].scrubber = std::make_unique<Scrubber>(weights(i), rate, environment_);
+  }
+  return {};
+}
+
+std::uint64_t ReceiverCore::NowInNanoseconds() {
+  const auto now = environment_.Now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::nanoseconds(now).count());
+}
+
+void ReceiverCore::AwaitPrepared(std::unique_lock<std::mutex>& lock) {
+  environment_.Await(lock, changed_, [this] { return state_ != ReceiverState::kPreparing; });
+}
+
+// An update that is under way: another one must wait.
+bool ReceiverCore::IsBusy() const {
+  if (rebuilding_) return true;
+  switch (state_) {
+    case ReceiverState::kPreparing:
+    case ReceiverState::kPrepared:
+    case ReceiverState::kApplying:
+    case ReceiverState::kApplied:
+    case ReceiverState::kResuming: return true;
+    default: return false;
+  }
+}
+
+Status ReceiverCore::CheckSession(const std::string& session) const {
+  if (session == session_) return {};
+  return InvalidArgument("session '" + session + "' is not the current one, '" + session_ + "'");
+}
+
+Status ReceiverCore::WrongState(const char* verb) const {
+  if (state_ == ReceiverState::kPoisoned) return Tainted(message_);
+  return Unavailable(std::string("an update that is ") + std::string(ReceiverStateName(state_)) +
+                     " cannot be " + verb);
+}
+
+// Lock held: what a finished prepare came to.
+Status ReceiverCore::Outcome() const {
+  switch (state_) {
+    case ReceiverState::kFailed: return failure_;
+    case ReceiverState::kAborted: return Unavailable(message_);
+    case ReceiverState::kPoisoned: return Tainted(message_);
+    default: return {};
+  }
+}
+
+// Lock held: the end of something.
+void ReceiverCore::Settle(ReceiverState state, std::string message) {
+  state_ = state;
+  message_ = std::move(message);
+  changed_.notify_all();
+}
+
+void ReceiverCore::RunPrepare(const EngineRequest& request, const std::stop_token& stop) {
+  HearScrubbers();
+  Result<std::unique_ptr<EngineUpdate>> made = engine_.MakeUpdate(request, stop);
+  const std::lock_guard lock(mutex_);
+  if (stop.stop_requested()) {
+    Settle(ReceiverState::kAborted, "aborted by request");
+  } else if (made.ok()) {
+    prepared_ = std::move(made).value();
+    for (std::size_t i = 0; i < size(); ++i) {
+      if (prepared_->part(i) == nullptr) continue;
+      parts_[i].base_version = prepared_->part(i)->report().base_version;
+      parts_[i].target_version = prepared_->part(i)->report().target_version;
+    }
+    Settle(ReceiverState::kPrepared, {});
+  } else {
+    failure_ = made.status();
+    Settle(ReceiverState::kFailed, failure_.message());
+  }
+}
+
+// State applying; the bytes are the target's.
+Status ReceiverCore::FinishApply(const ApplyChoices& choices) {
+  Status finished = engine_.Finish(choices.flush_cache);
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (prepared_->part(i) == nullptr) continue;
+    prepared_->part(i)->report().flushed_caches = engine_.steps().flushed();
+  }
+  const std::lock_guard lock(mutex_);
+  Settle(ReceiverState::kApplied, finished.message());
+  return finished;
+}
+
+// A rebuild that failed, and what it leaves.
+Status ReceiverCore::EndRebuild(ReceiverState state, const Status& status) {
+  const std::lock_guard lock(mutex_);
+  rebuilding_ = false;
+  if (state == ReceiverState::kPoisoned) ready_ = false;
+  Settle(state, "rebuild failed: " + status.message());
+  return status;
+}
+
+// The weights are right; whether the engine knows it. If not, it stays paused, until an update
+// (of nothing, say) does the rest.
+Status ReceiverCore::FinishRebuild() {
+  const Status told = engine_.LetGo();
+  const std::lock_guard lock(mutex_);
+  rebuilding_ = false;
+  ready_ = told.ok();
+  Settle(ReceiverState::kIdle,
+         told.ok() ? "" : "rebuilt, but the engine does not go on: " + told.message());
+  return told;
+}
+
+// State applying. On failure to hold the engine: prepared, as before.
+Status ReceiverCore::ApplyPrepared(const ApplyChoices& choices) {
+  HearScrubbers();
+  if (prepared_->changes_bytes()) {
+    const std::uint64_t started = NowInNanoseconds();
+    Status closed = engine_.Close(*prepared_, choices);
+    if (!closed.ok()) {
+      const std::lock_guard lock(mutex_);
+      Settle(ReceiverState::kPrepared, closed.message());
+      return closed;
+    }
+    const std::uint64_t fenced = NowInNanoseconds();
+    for (std::size_t i = 0; i < size(); ++i) {
+      if (!prepared_->holds(i)) continue;
+      UpdateReport& report = prepared_->part(i)->report();
+      report.pause_started_ns = started;
+      report.fence_completed_ns = fenced;
+      report.gate_s = SecondsBetween(started, fenced);
+    }
+  }
+  Status applied = engine_.Apply(*prepared_);
+  if (!applied.ok()) {
+    const std::lock_guard lock(mutex_);
+    ready_ = false;
+    Settle(ReceiverState::kPoisoned, applied.message());
+    return applied;
+  }
+  return FinishApply(choices);
+}
+
+// At the start and after a rebuild: the weights are proven versions.
+Status ReceiverCore::CatchUp(const EngineRequest& request, bool reopen) {
+  SEGUE_ASSIGN_OR_RETURN(const std::unique_ptr<EngineUpdate> update,
+                         engine_.CatchUp(request, reopen));
+  if (!update) return {};
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (update->part(i) == nullptr) continue;
+    parts_[i].last = update->part(i)->report();
+    parts_[i].base_version = parts_[i].last.base_version;
+    parts_[i].target_version = parts_[i].last.target_version;
+  }
+  return {};
+}
+
+}  // namespace segue

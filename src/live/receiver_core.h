@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ReceiverCore: the states of docs/protocol.md, section 7, over the weights of one engine, be they
+// of one lineage or of several: Receiver and ReceiverGroup are this, seen through their headers.
+// Every public call takes its turn by moving the state under the mutex; the work itself
+// (live/live_engine.h) runs without it, so that status() always answers.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "live/follower.h"
+#include "live/live_engine.h"
+#include "live/live_environment.h"
+#include "live/scrubber.h"
+#include "segue/receiver.h"
+
+namespace segue {
+
+class ReceiverCore : public Followed {
+ public:
+  // `lineages`: their own hooks are not looked at.
+  ReceiverCore(const std::vector<ReceiverOptions>& lineages, EngineHooks hooks, bool same_version,
+               LiveEnvironment& environment);
+  ~ReceiverCore() override;
+
+  Status Start();
+  Status StartBound(std::vector<BoundModel> models);
+
+  Status Prepare(const EngineRequest& request);
+  Status WaitPrepared();
+  Status Apply(const std::string& session, const ApplyChoices& choices) override;
+  Status Resume(const std::string& session, bool keep_pause) override;
+  Status Abort(const std::string& session) override;
+  Status Clear();
+  Status Update(const EngineRequest& request, const ApplyChoices& choices);
+  // Every lineage is asked.
+  Status Rebuild(const EngineRequest& request);
+  Status Release();
+  Status Follow(std::chrono::milliseconds interval);
+
+  std::size_t size() const { return engine_.size(); }
+  ReceiverStatus GetStatus(std::size_t i) const;
+  Result<std::vector<std::uint64_t>> Versions(std::size_t i) const;
+  // Every lineage as `part` says.
+  EngineRequest RequestOfAll(const PrepareRequest& part) const;
+
+  Result<std::vector<std::optional<std::uint64_t>>> Newest() const override;
+  std::vector<std::uint64_t> held_versions() const override;
+  ReceiverState StateOf(const std::string& session) const override;
+  Status Take(const FollowRequest& request) override;
+  void NoteTrouble(const Status& status) override;
+
+ private:
+  // Of the update that runs or ran last, for one lineage.
+  struct Part {
+    std::string manifest_sha256;
+    std::optional<std::uint64_t> base_version;
+    std::optional<std::uint64_t> target_version;
+    UpdateReport last;
+    std::unique_ptr<Scrubber> scrubber;
+  };
+
+  Status CheckReady(std::size_t i) const;
+  void HearScrubbers();
+  LiveWeights& weights(std::size_t i) const { return engine_.weights(i); }
+  Status Begin();
+  Status CheckStart() const;
+  EngineRequest StartRequest() const;
+  std::uint64_t NowInNanoseconds();
+  void AwaitPrepared(std::unique_lock<std::mutex>& lock);
+  bool IsBusy() const;
+  Status CheckSession(const std::string& session) const;
+  Status WrongState(const char* verb) const;
+  Status Outcome() const;
+  void Settle(ReceiverState state, std::string message);
+  void RunPrepare(const EngineRequest& request, const std::stop_token& stop);
+  Status FinishApply(const ApplyChoices& choices);
+  Status EndRebuild(ReceiverState state, const Status& status);
+  Status FinishRebuild();
+  Status ApplyPrepared(const ApplyChoices& choices);
+  Status CatchUp(const EngineRequest& request, bool reopen);
+
+  const bool same_version_;
+  LiveEnvironment& environment_;
+  // Its steps are for whoever owns `prepared_`, for the start and for a rebuild.
+  LiveEngine engine_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  ReceiverState state_ = ReceiverState::kIdle;
+  bool ready_ = false;
+  bool rebuilding_ = false;
+  std::string message_;
+  std::string session_;
+  std::vector<Part> parts_;  // By lineage.
+  Status failure_;
+
+  // Owned by whoever moved the state to preparing, applying or resuming.
+  std::unique_ptr<EngineUpdate> prepared_;
+
+  std::unique_ptr<BackgroundTask> prepare_task_;
+  Follower follower_{*this};
+  std::unique_ptr<BackgroundTask> follow_task_;
+};
+
+}  // namespace segue
