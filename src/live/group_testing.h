@@ -27,11 +27,11 @@ struct GroupLineage {
 
   void Advance(std::uint64_t seed) {
     trainer.Step(seed, 2000);
+    Remember();  // Before anybody can hold it.
     PublishOptions publish = PublishOf(options.store, trainer.Directory(trainer.version() - 1),
                                        trainer.Directory(trainer.version()));
     publish.lineage = name;
     SEGUE_CHECK(Publish(publish).ok());
-    Remember();
   }
 
   // Version 0 in buffers here.
