@@ -41,7 +41,7 @@ FOLDERS = {
 }
 # Folders that see the public headers alone, which keeps that interface honest.
 OUTSIDE = ("cli", "python", "examples")
-CUDA_FOLDER = "src/device/cuda/"
+CUDA_FOLDERS = ("src/device/cuda/", "tests/fake_cuda/")
 CUDA_HEADER = re.compile(r"(cuda|nvcomp|cub/|thrust/|cooperative_groups)")
 # Stricter than the direction of folders (the tests of a folder may).
 FORBIDDEN_INCLUDES = {
@@ -109,8 +109,8 @@ def check_includes(path, text):
 def include_problem(path, quoted, header):
     parts = path.split("/")
     target = header.split("/")[0] if "/" in header else ""
-    if CUDA_HEADER.match(header) and not path.startswith(CUDA_FOLDER):
-        return f"CUDA headers belong to {CUDA_FOLDER}; '{header}' does not belong here"
+    if CUDA_HEADER.match(header) and not path.startswith(CUDA_FOLDERS):
+        return f"CUDA headers belong to {CUDA_FOLDERS[0]}; '{header}' does not belong here"
     if path.startswith("include/"):
         standard = not quoted and re.fullmatch(r"[a-z_0-9]+", header)
         if not standard and target != "segue":

@@ -68,6 +68,7 @@ void Applier::AddPart(std::size_t row, const LiveMap::Part& part) {
 }
 
 Status Applier::Describe(const ChunkFault& fault) const {
+  if (fault.verdict == ChunkVerdict::kDeviceFailed) return fault.detail;
   const ChunkRow& row = staged_.rows()[origins_[fault.index].row];
   std::string where = DescribeChunk(plan_, row.chunk);
   if (fault.verdict == ChunkVerdict::kBaseDiffers) {
@@ -81,6 +82,8 @@ Status Applier::Describe(const ChunkFault& fault) const {
 
 Status Applier::PreflightOn(Device& device) {
   SEGUE_RETURN_IF_ERROR(CheckTied(plan_, staged_, live_));
+  SEGUE_RETURN_IF_ERROR(device.Load(work_));
+  if (&device != &device_) SEGUE_RETURN_IF_ERROR(device_.Load(work_));
   if (const auto fault = device.Preflight(work_)) return Describe(*fault);
   return AddUp();
 }

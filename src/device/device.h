@@ -54,6 +54,7 @@ struct ChunkWork {
 enum class ChunkVerdict {
   kBaseDiffers,     // The live bytes are not the base.
   kPayloadDiffers,  // The staged data does not lead to the target.
+  kDeviceFailed,    // The device could not say, for the reason in `detail`.
 };
 
 struct ChunkFault {
@@ -71,6 +72,9 @@ class Device {
   virtual void Reserve(std::uint64_t chunk_size_max) = 0;
   // The same for chunks with views, besides.
   virtual void ReserveForViews(std::uint64_t chunk_size_max) = 0;
+  // Brings what Preflight and Apply read of the batch to where the device reads it. They then take
+  // this batch, Apply also its beginning. A device that reads the host's memory has nothing to do.
+  virtual Status Load(std::span<const ChunkWork>) { return {}; }
   // Proves that every chunk's live bytes are its base and that applying yields its target; writes
   // nothing. The first fault found, or nothing.
   virtual std::optional<ChunkFault> Preflight(std::span<const ChunkWork> batch) = 0;

@@ -56,12 +56,6 @@ class ViewMap {
   // Elements of [begin, end) that the view holds.
   std::uint64_t CountIn(std::uint64_t begin, std::uint64_t end) const;
 
-  bool operator==(const ViewMap& other) const {
-    return source_offset_ == other.source_offset_ && target_offset_ == other.target_offset_ &&
-           width_ == other.width_ && axes_ == other.axes_;
-  }
-
- private:
   // Sorted by source stride, descending; the last one steps from element to element.
   struct Axis {
     std::uint64_t count = 1;
@@ -74,6 +68,16 @@ class ViewMap {
     }
     bool operator==(const Axis&) const = default;
   };
+  // For devices that follow the view by themselves: Locate() in numbers.
+  const std::vector<Axis>& axes() const { return axes_; }
+  std::uint64_t source_offset() const { return source_offset_; }
+
+  bool operator==(const ViewMap& other) const {
+    return source_offset_ == other.source_offset_ && target_offset_ == other.target_offset_ &&
+           width_ == other.width_ && axes_ == other.axes_;
+  }
+
+ private:
   // A place in the view: one step number for each axis.
   using Steps = std::array<std::uint64_t, limits::kViewAxisCountMax + 1>;
 

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CUDA device: live weights in the memory of an NVIDIA GPU (compute capability 8.0 and newer).
+// Follows the contract of Device; addresses of live bytes are addresses of the GPU.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "device/cuda/driver.h"
+#include "device/device.h"
+
+namespace segue::cuda {
+
+struct CudaDeviceOptions {
+  int ordinal = 0;       // As the driver counts.
+  unsigned threads = 0;  // That undo codecs; 0 for every core.
+};
+
+// Unsupported: the GPU is older than 8.0. ResourceExhausted: no memory for the slots.
+Result<std::unique_ptr<Device>> MakeCudaDevice(std::shared_ptr<const Driver> driver,
+                                               const CudaDeviceOptions& options);
+
+}  // namespace segue::cuda

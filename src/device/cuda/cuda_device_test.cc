@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CUDA device on the fake driver (tests/fake_cuda). Method: one batch of every encoding is given to
+// the host device and to this one; verdicts, sums of parts and bytes must be the same, for good
+// batches and for each kind of bad one. Then every call of the driver fails once: before the apply
+// nothing may have been written, and in the end everything is given back.
+#include "device/cuda/cuda_device.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/random.h"
+#include "codec/block_codec.h"
+#include "device/cuda/dense_path.h"
+#include "device/cuda/loaded_batch.h"
+#include "device/cuda/testing.h"
+#include "device/testing.h"
+#include "device/view_map.h"
+
+namespace segue::cuda {
+namespace {
+
+constexpr std::uint64_t kChunkSize = 8192;
+constexpr unsigned kWidth = 2;
+constexpr std::uint64_t kTensor = 4;
+
+// Chunks of one tensor, each in another encoding, over and over.
+class Batch {
+ public:
+  explicit Batch(std::size_t count) : base(count * kChunkSize), target(base.size()) {
+    Random random(1);
+    base = host::RandomBytes(random, base.size());
+    target = base;
+    for (std::size_t i = 0; i < count; ++i) Add(random, i);
+  }
+
+  // The work on live bytes that begin at `live`.
+  std::vector<ChunkWork> At(std::byte* live) const {
+    std::vector<ChunkWork> placed = work;
+    for (std::size_t i = 0; i < placed.size(); ++i) placed[i].live = live + i * kChunkSize;
+    return placed;
+  }
+
+  ByteVector base;
+  ByteVector target;
+  std::vector<ChunkWork> work;
+
+ private:
+  void Add(Random& random, std::size_t i) {
+    constexpr DeviceEncoding kEncodings[] = {DeviceEncoding::kSparse, DeviceEncoding::kPlanes,
+                                             DeviceEncoding::kSnappy, DeviceEncoding::kSparse,
+                                             DeviceEncoding::kLz4,    DeviceEncoding::kZstd,
+                                             DeviceEncoding::kRaw};
+    const std::size_t offset = i * kChunkSize;
+    rows_.push_back(host::RandomRow(random, kChunkSize / kWidth, kWidth, 0.02, i % 2));
+    const host::Row& row = rows_.back();
+    ByteVector mask(kChunkSize);
+    for (std::size_t k = 0; k < row.positions.size(); ++k) {
+      std::copy_n(&row.values[k * kWidth], kWidth, &mask[std::size_t{row.positions[k]} * kWidth]);
+    }
+    for (std::size_t k = 0; k < kChunkSize; ++k) target[offset + k] ^= mask[k];
+    ChunkWork chunk;
+    chunk.encoding = kEncodings[i % std::size(kEncodings)];
+    chunk.width = kWidth;
+    chunk.key = {kTensor, offset / kDigestBlockSize};
+    chunk.size = kChunkSize;
+    chunk.first_element = offset / kWidth;
+    chunk.before = Whole(base, offset);
+    chunk.after = Whole(target, offset);
+    if (chunk.encoding == DeviceEncoding::kSparse) {
+      chunk.sparse = row.chunk;
+      // One of two states what it touches.
+      ByteVector live(base.begin() + static_cast<std::ptrdiff_t>(offset),
+                      base.begin() + static_cast<std::ptrdiff_t>(offset + kChunkSize));
+      const auto sums =
+          host::ActiveKernels().sparse_preflight(chunk.key, chunk.sparse, live.data());
+      chunk.touched = i % 4 == 0 ? 0 : sums.touched;
+    } else {
+      Encode(chunk, mask, ByteSpan(target).subspan(offset, kChunkSize));
+    }
+    work.push_back(chunk);
+  }
+
+  static Digest Whole(ByteSpan bytes, std::size_t offset) {
+    return DigestBytes(kTensor, offset, bytes.subspan(offset, kChunkSize));
+  }
+
+  void Encode(ChunkWork& chunk, ByteSpan mask, ByteSpan replacement) {
+    ByteVector data(2 * kChunkSize);
+    switch (chunk.encoding) {
+      case DeviceEncoding::kSnappy: data.resize(SnappyCompress(mask, data)); break;
+      case DeviceEncoding::kLz4: data.resize(Lz4Compress(mask, data)); break;
+      case DeviceEncoding::kZstd: data.resize(ZstdCompressor().Compress(mask, data).value()); break;
+      case DeviceEncoding::kRaw: data.assign(replacement.begin(), replacement.end()); break;
+      default: {
+        data.resize(kChunkSize);
+        std::byte* planes[] = {data.data(), data.data() + kChunkSize / kWidth};
+        host::ActiveKernels().split_planes(mask.data(), kChunkSize / kWidth, kWidth, planes);
+      }
+    }
+    data_.push_back(std::move(data));
+    if (chunk.encoding == DeviceEncoding::kPlanes) {
+      chunk.sparse.plane[0] = data_.back().data();
+      chunk.sparse.plane[1] = data_.back().data() + kChunkSize / kWidth;
+    } else {
+      chunk.dense = data_.back();
+    }
+  }
+
+  std::deque<host::Row> rows_;
+  std::deque<ByteVector> data_;
+};
+
+std::unique_ptr<Device> MakeDevice(const DriverPointer& driver) {
+  auto device = Must(MakeCudaDevice(driver, {.threads = 2}));
+  device->Reserve(kChunkSize);
+  return device;
+}
+
+// What a device says of a batch: fault, and the parts' sums.
+struct Verdict {
+  std::optional<ChunkFault> fault;
+  std::vector<PartSums> parts;
+};
+
+Verdict PreflightOn(Device& device, std::vector<ChunkWork> work) {
+  Verdict verdict;
+  verdict.parts.resize(work.size());
+  for (std::size_t i = 0; i < work.size(); ++i) work[i].part = &verdict.parts[i];
+  EXPECT_TRUE(device.Load(work).ok());
+  verdict.fault = device.Preflight(work);
+  return verdict;
+}
+
+void ExpectSame(const std::optional<ChunkFault>& found, const std::optional<ChunkFault>& expected) {
+  ASSERT_EQ(found.has_value(), expected.has_value());
+  if (!found) return;
+  EXPECT_EQ(found->index, expected->index);
+  EXPECT_EQ(found->verdict, expected->verdict);
+}
+
+// A byte that chunk `i` changes.
+std::size_t FirstChange(const Batch& batch, std::size_t i) {
+  std::size_t place = i * kChunkSize;
+  while (batch.base[place] == batch.target[place]) ++place;
+  return place;
+}
+
+class CudaDeviceTest : public ::testing::Test {
+ protected:
+  // The host device's verdict on the same batch, whose live bytes are `live`.
+  std::optional<ChunkFault> HostVerdict(const Batch& batch, ByteVector live) {
+    const auto host = MakeHostDevice(1);
+    host->Reserve(kChunkSize);
+    return host->Preflight(batch.At(live.data()));
+  }
+
+  FakeDriver fake_;
+};
+
+TEST_F(CudaDeviceTest, PreflightsAndAppliesEveryEncoding) {
+  const Batch batch(43);
+  const DeviceBytes live(fake_.driver, batch.base);
+  const auto device = MakeDevice(fake_.driver);
+  const auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
+  ASSERT_TRUE(device->Load(work).ok());
+  const auto fault = device->Preflight(work);
+  ASSERT_FALSE(fault.has_value()) << fault->index << fault->detail.ToString();
+  EXPECT_EQ(live.Read(), batch.base);
+  ASSERT_FALSE(device->Apply(work).has_value());
+  EXPECT_EQ(live.Read(), batch.target);
+}
+
+// What is tied stands at the end of a batch: proven, and not applied.
+TEST_F(CudaDeviceTest, AppliesTheBeginningOfABatch) {
+  const Batch batch(20);
+  const DeviceBytes live(fake_.driver, batch.base);
+  const auto device = MakeDevice(fake_.driver);
+  const auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
+  ASSERT_TRUE(device->Load(work).ok());
+  ASSERT_FALSE(device->Preflight(work).has_value());
+  ASSERT_FALSE(device->Apply(std::span(work).first(9)).has_value());
+  ByteVector expected = batch.base;
+  std::copy_n(batch.target.begin(), 9 * kChunkSize, expected.begin());
+  EXPECT_EQ(live.Read(), expected);
+}
+
+TEST_F(CudaDeviceTest, FindsAWrongBitAnywhereAsTheHostDoes) {
+  const Batch batch(14);
+  for (std::size_t i = 0; i < batch.work.size(); ++i) {
+    ByteVector bytes = batch.base;
+    const std::size_t changed = batch.work[i].encoding == DeviceEncoding::kSparse
+                                    ? FirstChange(batch, i)
+                                    : i * kChunkSize + 77;
+    bytes[changed] ^= std::byte{0x10};
+    const DeviceBytes live(fake_.driver, bytes);
+    const auto device = MakeDevice(fake_.driver);
+    const auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
+    const auto verdict = PreflightOn(*device, work);
+    ASSERT_TRUE(verdict.fault.has_value());
+    ExpectSame(verdict.fault, HostVerdict(batch, bytes));
+    EXPECT_EQ(live.Read(), bytes);
+  }
+}
+
+TEST_F(CudaDeviceTest, FindsAPayloadThatLies) {
+  for (const std::size_t i : {0, 1, 2, 3, 4, 5, 6}) {
+    Batch batch(14);
+    batch.work[i].after.lane[1] ^= 1;
+    const DeviceBytes live(fake_.driver, batch.base);
+    const auto device = MakeDevice(fake_.driver);
+    const auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
+    ExpectSame(PreflightOn(*device, work).fault, HostVerdict(batch, batch.base));
+    EXPECT_EQ(live.Read(), batch.base);
+  }
+}
+
+TEST_F(CudaDeviceTest, FindsStreamsThatDoNotDecode) {
+  for (const std::size_t i : {2, 4, 5}) {
+    Batch batch(14);
+    batch.work[i].dense = batch.work[i].dense.first(batch.work[i].dense.size() - 1);
+    const DeviceBytes live(fake_.driver, batch.base);
+    const auto device = MakeDevice(fake_.driver);
+    const auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
+    const auto verdict = PreflightOn(*device, work);
+    ExpectSame(verdict.fault, HostVerdict(batch, batch.base));
+    EXPECT_FALSE(verdict.fault->detail.ok());
+    // Nothing behind it may be written either, should somebody apply all the same.
+    ASSERT_TRUE(device->Apply(work).has_value());
+    EXPECT_EQ(ByteVector(live.Read()).back(), batch.base.back());
+  }
+}
+
+TEST_F(CudaDeviceTest, PartsUnderViewsHaveTheHostsSums) {
+  Batch batch(14);
+  const std::uint64_t count = batch.base.size() / kWidth;
+  const ViewMap map = Must(
+      ViewMap::Make(ColumnSlice(count / 64, 64, 10, 40, kWidth), count, kWidth, count * kWidth));
+  for (ChunkWork& work : batch.work) work.view = &map;
+  const auto at = [&](std::byte* live) {
+    std::vector<ChunkWork> work = batch.work;
+    for (ChunkWork& chunk : work) chunk.live = live;
+    return work;
+  };
+  ByteVector bytes = batch.base;
+  const auto host = MakeHostDevice(1);
+  host->Reserve(kChunkSize);
+  host->ReserveForViews(kChunkSize);
+  auto host_work = at(bytes.data());
+  Verdict expected = PreflightOn(*host, host_work);
+  ASSERT_FALSE(expected.fault.has_value());
+
+  const DeviceBytes live(fake_.driver, batch.base);
+  const auto device = MakeDevice(fake_.driver);
+  auto work = at(reinterpret_cast<std::byte*>(live.address()));
+  Verdict found = PreflightOn(*device, work);
+  ASSERT_FALSE(found.fault.has_value());
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(found.parts[i].before, expected.parts[i].before);
+    EXPECT_EQ(found.parts[i].difference, expected.parts[i].difference);
+    if (work[i].encoding == DeviceEncoding::kSparse) {
+      EXPECT_EQ(found.parts[i].touched, expected.parts[i].touched);
+    }
+    host_work[i].part = &expected.parts[i];
+    work[i].part = &found.parts[i];
+  }
+  ASSERT_FALSE(host->Apply(host_work).has_value());
+  ASSERT_TRUE(device->Load(work).ok());
+  ASSERT_FALSE(device->Apply(work).has_value());
+  EXPECT_EQ(live.Read(), bytes);
+}
+
+// Two slots of 32 MiB take turns over more than both hold.
+TEST_F(CudaDeviceTest, GroupsTakeTurnsInTheSlots) {
+  constexpr std::uint64_t kLarge = 16 << 20;
+  Random random(3);
+  const ByteVector base = host::RandomBytes(random, 5 * kLarge);
+  const ByteVector target = host::RandomBytes(random, 5 * kLarge);
+  const DeviceBytes live(fake_.driver, base);
+  std::vector<ChunkWork> work(5);
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    work[i].encoding = DeviceEncoding::kRaw;
+    work[i].key = {kTensor, i * kLarge / kDigestBlockSize};
+    work[i].live = reinterpret_cast<std::byte*>(live.address()) + i * kLarge;
+    work[i].size = kLarge;
+    work[i].dense = ByteSpan(target).subspan(i * kLarge, kLarge);
+    work[i].before = DigestBytes(kTensor, i * kLarge, ByteSpan(base).subspan(i * kLarge, kLarge));
+    work[i].after = DigestBytes(kTensor, i * kLarge, work[i].dense);
+  }
+  auto device = Must(MakeCudaDevice(fake_.driver, {.threads = 2}));
+  device->Reserve(kLarge);
+  ASSERT_TRUE(device->Load(work).ok());
+  ASSERT_FALSE(device->Preflight(work).has_value());
+  ASSERT_FALSE(device->Apply(work).has_value());
+  EXPECT_EQ(live.Read(), target);
+}
+
+TEST_F(CudaDeviceTest, ALoadedBatchHoldsItsStreamsOnce) {
+  const Batch batch(14);
+  const auto context = Must(Context::Make(fake_.driver, 0));
+  const Stream stream = Must(MakeStream(fake_.driver, StreamPriority::kGreatest));
+  Slots slots = Must(Slots::Make(fake_.driver, 4096));
+  const auto work = batch.At(nullptr);
+  const LoadedBatch loaded = Must(LoadedBatch::Make(fake_.driver, slots, stream.get(), work));
+  EXPECT_EQ(loaded.sparse().size(), 4u);
+  EXPECT_EQ(loaded.dense().size(), 10u);
+  std::uint64_t streams = 0;
+  for (const std::size_t i : loaded.sparse()) {
+    const host::SparseChunk& chunk = work[i].sparse;
+    const SparseShape shape = {chunk.change_count, chunk.element_count, chunk.low_bits};
+    streams += shape.LowSize() + shape.HighSize() + kWidth * chunk.change_count;
+  }
+  EXPECT_GE(loaded.size(), streams);
+  EXPECT_LE(loaded.size(), streams + 4 * 256 + 64);  // Rows, and what alignment costs.
+}
+
+// A chunk that does not decode in the third of four groups: the first two have run, the rest not.
+TEST_F(CudaDeviceTest, NothingRunsBehindAGroupThatDoesNotDecode) {
+  constexpr std::uint64_t kLarge = 16 << 20;
+  const auto context = Must(Context::Make(fake_.driver, 0));
+  const Stream stream = Must(MakeStream(fake_.driver, StreamPriority::kGreatest));
+  const KernelSet kernels = Must(KernelSet::Load(fake_.driver, stream.get()));
+  DensePath path = Must(DensePath::Make(fake_.driver, kLarge, 2));
+  const ByteVector bytes(kLarge, std::byte{3});
+  const DeviceBytes live(fake_.driver, bytes);
+  std::vector<ChunkWork> work(8);
+  std::vector<std::size_t> items;
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    work[i].encoding = DeviceEncoding::kRaw;
+    work[i].live = reinterpret_cast<std::byte*>(live.address());
+    work[i].size = kLarge;
+    work[i].dense = bytes;
+    items.push_back(i);
+  }
+  work[5].encoding = DeviceEncoding::kLz4;
+  work[5].dense = ByteSpan(bytes).first(5);
+  const LoadedBatch loaded;
+  std::vector<std::size_t> taken;
+  const auto undecodable =
+      Must(path.Run(kernels,
+                    {Kernel::kDensePreflight, &loaded, work, items,
+                     [&](std::size_t index, const RowSums&) { taken.push_back(index); }},
+                    stream.get()));
+  ASSERT_TRUE(undecodable.has_value());
+  EXPECT_EQ(undecodable->index, 5u);
+  std::ranges::sort(taken);
+  EXPECT_EQ(taken, (std::vector<std::size_t>{0, 1, 2, 3}));
+}
+
+// case H2: what a batch took is given back before the next one.
+TEST_F(CudaDeviceTest, MemoryDoesNotGrowOverUpdates) {
+  const Batch batch(40);
+  const DeviceBytes live(fake_.driver, batch.base);
+  const auto device = MakeDevice(fake_.driver);
+  const auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
+  ASSERT_TRUE(device->Load(work).ok());
+  const std::uint64_t first = fake_.Count().device_bytes;
+  for (int i = 0; i < 200; ++i) ASSERT_TRUE(device->Load(work).ok());
+  EXPECT_EQ(fake_.Count().device_bytes, first);
+}
+
+// Every call that a load, a preflight and an apply make fails once, the second and the fifth time
+// too. Before the apply nothing has changed; the fake ends the program if anything is lost.
+TEST_F(CudaDeviceTest, SurvivesEveryFailingCall) {
+  const Batch batch(20);
+  unsigned failures = 0;
+#define SEGUE_FAKE_TEXT(name) #name
+#define SEGUE_FAKE_SYMBOL(name) SEGUE_FAKE_TEXT(name),
+  for (const char* symbol : {SEGUE_CUDA_FUNCTIONS(SEGUE_FAKE_SYMBOL)}) {
+    for (const unsigned skip : {0u, 1u, 4u}) {
+      SCOPED_TRACE(std::string(symbol) + " " + std::to_string(skip));
+      const DeviceBytes live(fake_.driver, batch.base);
+      const auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
+      fake_.Fail(symbol, skip, CUDA_ERROR_OUT_OF_MEMORY);
+      bool applying = false;
+      const Status status = [&]() -> Status {
+        std::unique_ptr<Device> device;
+        SEGUE_ASSIGN_OR_RETURN(device, MakeCudaDevice(fake_.driver, {.threads = 1}));
+        device->Reserve(kChunkSize);
+        SEGUE_RETURN_IF_ERROR(device->Load(work));
+        if (const auto fault = device->Preflight(work)) return fault->detail;
+        applying = true;
+        if (const auto fault = device->Apply(work)) return fault->detail;
+        return {};
+      }();
+      fake_.Fail("none", 0);
+      failures += status.ok() ? 0 : 1;
+      if (status.ok()) {
+        EXPECT_EQ(live.Read(), batch.target);
+      } else {
+        EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status.ToString();
+        if (!applying) {
+          EXPECT_EQ(live.Read(), batch.base);
+        }
+      }
+    }
+  }
+  EXPECT_GT(failures, 25u);  // Of 34 functions; some are not called, or fail with nobody to tell.
+}
+
+}  // namespace
+}  // namespace segue::cuda

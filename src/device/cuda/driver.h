@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Driver: the functions of the CUDA driver API that Segue calls, found at run time, so that the
+// same library runs where there is no GPU and tests can load a driver of their own. Knows names and
+// error codes, nothing of what is done with them. API: CUDA 12 and newer.
+#pragma once
+
+#include <cuda.h>
+
+#include <memory>
+#include <string>
+
+#include "segue/status.h"
+
+// Under the names that the toolkit's header maps to symbols (cuMemAlloc to cuMemAlloc_v2, ...).
+#define SEGUE_CUDA_FUNCTIONS(X)  \
+  X(cuInit)                      \
+  X(cuDriverGetVersion)          \
+  X(cuDeviceGetCount)            \
+  X(cuDeviceGet)                 \
+  X(cuDeviceGetName)             \
+  X(cuDeviceGetAttribute)        \
+  X(cuDeviceTotalMem)            \
+  X(cuDevicePrimaryCtxRetain)    \
+  X(cuDevicePrimaryCtxRelease)   \
+  X(cuCtxPushCurrent)            \
+  X(cuCtxPopCurrent)             \
+  X(cuCtxGetStreamPriorityRange) \
+  X(cuMemGetInfo)                \
+  X(cuMemAlloc)                  \
+  X(cuMemFree)                   \
+  X(cuMemHostAlloc)              \
+  X(cuMemFreeHost)               \
+  X(cuMemcpyHtoDAsync)           \
+  X(cuMemcpyDtoHAsync)           \
+  X(cuStreamCreateWithPriority)  \
+  X(cuStreamDestroy)             \
+  X(cuStreamSynchronize)         \
+  X(cuStreamWaitEvent)           \
+  X(cuEventCreate)               \
+  X(cuEventDestroy)              \
+  X(cuEventRecord)               \
+  X(cuEventSynchronize)          \
+  X(cuEventElapsedTime)          \
+  X(cuModuleLoadData)            \
+  X(cuModuleUnload)              \
+  X(cuModuleGetFunction)         \
+  X(cuLaunchKernel)              \
+  X(cuGetErrorName)              \
+  X(cuGetErrorString)
+
+namespace segue::cuda {
+
+// The library of every machine with an NVIDIA driver.
+inline constexpr const char* kDriverLibrary = "libcuda.so.1";
+
+class Driver {
+ public:
+  // Unsupported where the library is not there, is too old, or knows no device.
+  static Result<std::shared_ptr<const Driver>> Load(const std::string& library = kDriverLibrary);
+  ~Driver();
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+
+  // OK, or what `call` ended with. ResourceExhausted: no memory. Internal: anything else; the
+  // device may have to be given up.
+  Status Check(CUresult result, const char* call) const;
+
+#define SEGUE_CUDA_MEMBER(name) decltype(&::name) name = nullptr;
+  SEGUE_CUDA_FUNCTIONS(SEGUE_CUDA_MEMBER)
+#undef SEGUE_CUDA_MEMBER
+
+ private:
+  Driver() = default;
+  Status Find();
+
+  void* library_ = nullptr;
+};
+
+}  // namespace segue::cuda
+
+// Calls a function of `driver` (a pointer) and returns its failure from the enclosing function.
+#define SEGUE_CUDA_TRY(driver, call, ...) \
+  SEGUE_RETURN_IF_ERROR((driver)->Check((driver)->call(__VA_ARGS__), #call))

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How kernels are launched: names, shape of a block, and the four arguments that all of them take
+// (rows, count of rows, word keys, sums).
+#pragma once
+
+#include "device/cuda/warp.h"
+
+namespace segue::cuda {
+
+inline constexpr unsigned kWarpsPerBlock = 8;
+inline constexpr unsigned kBlockThreads = kWarpsPerBlock * kLaneCount;
+
+enum class Kernel : unsigned {
+  kSparsePreflight,
+  kSparseApply,
+  kDenseScan,
+  kDensePreflight,
+  kDenseApply,
+};
+inline constexpr unsigned kKernelCount = 5;
+inline constexpr const char* kKernelNames[kKernelCount] = {
+    "segue_sparse_preflight", "segue_sparse_apply", "segue_dense_scan", "segue_dense_preflight",
+    "segue_dense_apply"};
+
+}  // namespace segue::cuda

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// KernelSet: the kernels of kernels.cu, loaded into a context, and what all of them need. Knows how
+// to launch, not what for.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "device/cuda/kernel_launch.h"
+#include "device/cuda/kernel_rows.h"
+#include "device/cuda/owners.h"
+
+namespace segue::cuda {
+
+class KernelSet {
+ public:
+  // Unsupported where the device is older than what the kernels are compiled for.
+  static Result<KernelSet> Load(const DriverPointer& driver, CUstream stream);
+
+  // One warp a row. `rows`: SparseRow or DenseRow, as the kernel takes them; `sums`: RowSums, one a
+  // row. Returns before it has run.
+  Status Launch(Kernel kernel, CUdeviceptr rows, std::uint64_t row_count, CUdeviceptr sums,
+                CUstream stream) const;
+
+ private:
+  DriverPointer driver_;
+  Module module_;
+  std::array<CUfunction, kKernelCount> functions_ = {};
+  DeviceBuffer word_keys_;  // Lane 0, then lane 1.
+};
+
+}  // namespace segue::cuda

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernels' image, and launches: one warp a row, whatever the count of rows.
+#include "device/cuda/kernel_set.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "base/digest.h"
+#include "base/random.h"
+#include "device/cuda/kernels_image.h"
+#include "device/cuda/testing.h"
+
+namespace segue::cuda {
+namespace {
+
+// The magic number at the head of every fat binary that nvcc makes.
+TEST(KernelsImageTest, IsAFatBinary) {
+  std::uint32_t magic = 0;
+  std::memcpy(&magic, KernelsImage(), sizeof(magic));
+  EXPECT_EQ(magic, 0xba55ed50u);
+}
+
+TEST(KernelSetTest, ScansEveryRow) {
+  FakeDriver fake;
+  const auto context = Must(Context::Make(fake.driver, 0));
+  const Stream stream = Must(MakeStream(fake.driver, StreamPriority::kGreatest));
+  const KernelSet kernels = Must(KernelSet::Load(fake.driver, stream.get()));
+  std::vector<std::byte> bytes(4096, std::byte{9});
+  const DeviceBytes live(fake.driver, bytes);
+  for (const std::uint64_t count : {0u, 1u, 7u, 8u, 9u, 100u}) {
+    std::vector<DenseRow> rows(count);
+    for (DenseRow& row : rows) {
+      row = {};
+      row.place.live = reinterpret_cast<std::byte*>(live.address());
+      row.place.size = bytes.size();
+      row.place.width = 1;
+      for (unsigned lane = 0; lane < 2; ++lane) row.place.tensor_key[lane] = Mix64(lane);
+    }
+    std::vector<std::byte> packed(count * sizeof(DenseRow) + 1);
+    std::memcpy(packed.data(), rows.data(), count * sizeof(DenseRow));
+    const DeviceBytes device_rows(fake.driver, packed);
+    const DeviceBytes device_sums(fake.driver, ByteVector(count * sizeof(RowSums) + 1));
+    ASSERT_TRUE(kernels
+                    .Launch(Kernel::kDenseScan, device_rows.address(), count, device_sums.address(),
+                            stream.get())
+                    .ok());
+    ASSERT_EQ(fake.driver->cuStreamSynchronize(stream.get()), CUDA_SUCCESS);
+    const ByteVector read = device_sums.Read();
+    for (std::uint64_t i = 0; i < count; ++i) {
+      RowSums sums;
+      std::memcpy(&sums, read.data() + i * sizeof(sums), sizeof(sums));
+      EXPECT_EQ((Digest{{sums.before[0], sums.before[1]}}), DigestBytes(0, 0, bytes));
+    }
+  }
+}
+
+TEST(KernelSetTest, AnImageThatTheDriverRefusesIsSaid) {
+  FakeDriver fake;
+  const auto context = Must(Context::Make(fake.driver, 0));
+  const Stream stream = Must(MakeStream(fake.driver, StreamPriority::kGreatest));
+  fake.Fail("cuModuleLoadData", 0, CUDA_ERROR_NO_BINARY_FOR_GPU);
+  EXPECT_FALSE(KernelSet::Load(fake.driver, stream.get()).ok());
+}
+
+}  // namespace
+}  // namespace segue::cuda

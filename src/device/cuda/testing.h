@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the tests of the CUDA device share: the fake driver, loaded and in the end held to have got
+// everything back, and live bytes in its memory.
+#pragma once
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include "base/bytes.h"
+#include "device/cuda/owners.h"
+#include "fake_cuda/fake_cuda.h"
+
+namespace segue::cuda {
+
+// Everything that fails in a test is a failure of the test.
+template <typename T>
+T Must(Result<T> result) {
+  EXPECT_TRUE(result.ok()) << result.status().ToString();
+  return std::move(result).value();
+}
+
+class FakeDriver {
+ public:
+  FakeDriver() : library_(dlopen(SEGUE_FAKE_CUDA, RTLD_NOW | RTLD_LOCAL)) {
+    EXPECT_NE(library_, nullptr) << dlerror();
+    driver = Must(Driver::Load(SEGUE_FAKE_CUDA));
+  }
+  ~FakeDriver() {
+    Find<SegueFakeReset>(kFakeReset)();
+    driver.reset();
+    dlclose(library_);
+  }
+  void Fail(const char* symbol, unsigned skip, CUresult result = CUDA_ERROR_UNKNOWN) {
+    Find<SegueFakeFail>(kFakeFail)(symbol, skip, result);
+  }
+  SegueFakeCounts Count() { return Find<SegueFakeCount>(kFakeCount)(); }
+
+  DriverPointer driver;
+
+ private:
+  template <typename F>
+  F Find(const char* name) {
+    return reinterpret_cast<F>(dlsym(library_, name));
+  }
+  void* library_;
+};
+
+// Live bytes in device memory, which only copies reach.
+class DeviceBytes {
+ public:
+  DeviceBytes(const DriverPointer& driver, ByteSpan bytes)
+      : context_(Must(Context::Make(driver, 0))),
+        stream_(Must(MakeStream(driver, StreamPriority::kGreatest))),
+        buffer_(Must(AllocateDevice(driver, bytes.size()))) {
+    EXPECT_EQ(driver->cuMemcpyHtoDAsync(address(), bytes.data(), bytes.size(), stream_.get()),
+              CUDA_SUCCESS);
+    EXPECT_EQ(driver->cuStreamSynchronize(stream_.get()), CUDA_SUCCESS);
+  }
+  CUdeviceptr address() const { return buffer_.address(); }
+  ByteVector Read() const {
+    ByteVector bytes(buffer_.size);
+    const Driver& driver = *context_->driver();
+    EXPECT_EQ(driver.cuMemcpyDtoHAsync(bytes.data(), address(), bytes.size(), stream_.get()),
+              CUDA_SUCCESS);
+    EXPECT_EQ(driver.cuStreamSynchronize(stream_.get()), CUDA_SUCCESS);
+    return bytes;
+  }
+
+ private:
+  ContextPointer context_;
+  Stream stream_;
+  DeviceBuffer buffer_;
+};
+
+}  // namespace segue::cuda

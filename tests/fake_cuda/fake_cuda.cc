@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Fake CUDA driver: a shared library in place of libcuda.so.1, for tests of the host code. Device
+// memory is pages of this process that nobody else may touch (memory.h); kernels run their cores on
+// HostWarp, block by block and warp by warp; copies and kernels wait in their stream until somebody
+// waits for them, so that a missing wait is seen; and any call can be made to fail. Not a model of
+// speed, nor of anything that a kernel does with more than one warp.
+#include "fake_cuda/fake_cuda.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "device/cuda/dense_core.h"
+#include "device/cuda/kernel_launch.h"
+#include "device/cuda/sparse_core.h"
+#include "fake_cuda/memory.h"
+
+#define SEGUE_FAKE extern "C" __attribute__((visibility("default")))
+#define SEGUE_FAKE_TEXT(name) #name
+#define SEGUE_FAKE_SYMBOL(name) SEGUE_FAKE_TEXT(name)
+// At the head of each function that ends something: it fails after it has done so.
+#define SEGUE_FAKE_ASK(name)                      \
+  const std::lock_guard lock(World::Get().mutex); \
+  const CUresult asked = World::Get().Enter(SEGUE_FAKE_SYMBOL(name))
+// At the head of every other function.
+#define SEGUE_FAKE_ENTER(name)                                                                   \
+  const std::lock_guard lock(World::Get().mutex);                                                \
+  if (const CUresult asked = World::Get().Enter(SEGUE_FAKE_SYMBOL(name)); asked != CUDA_SUCCESS) \
+  return asked
+
+namespace {
+
+using segue::cuda::DenseRow;
+using segue::cuda::HostWarp;
+using segue::cuda::Kernel;
+using segue::cuda::RowSums;
+using segue::cuda::SparseRow;
+using segue::cuda::WordKeys;
+
+struct FakeStream {
+  std::deque<std::function<void()>> waiting;
+  std::uint64_t enqueued = 0;
+  std::uint64_t done = 0;
+};
+
+struct FakeEvent {
+  FakeStream* stream = nullptr;
+  std::uint64_t place = 0;  // Operations of the stream that it waits for.
+};
+
+struct World {
+  std::mutex mutex;
+  fake_cuda::DeviceMemory memory;
+  std::map<void*, std::size_t> pinned;
+  std::set<FakeStream*> streams;
+  std::set<FakeEvent*> events;
+  std::uint64_t modules = 0;
+  std::uint64_t contexts = 0;
+  std::uint64_t calls = 0;
+  std::uint64_t launches = 0;
+  std::string failing;
+  unsigned skip = 0;
+  CUresult failure = CUDA_SUCCESS;
+
+  static World& Get() {
+    static World* const world = new World;  // Outlives everything that may still call.
+    return *world;
+  }
+
+  CUresult Enter(const char* symbol) {
+    ++calls;
+    if (failing != symbol) return CUDA_SUCCESS;
+    if (skip-- != 0) return CUDA_SUCCESS;
+    failing.clear();
+    return failure;
+  }
+
+  CUresult Enqueue(CUstream handle, std::function<void()> operation) {
+    auto* const stream = reinterpret_cast<FakeStream*>(handle);
+    if (!streams.contains(stream)) return CUDA_ERROR_INVALID_HANDLE;
+    stream->waiting.push_back(std::move(operation));
+    ++stream->enqueued;
+    return CUDA_SUCCESS;
+  }
+
+  void RunUntil(FakeStream& stream, std::uint64_t place) {
+    while (stream.done < place) {
+      const auto operation = std::move(stream.waiting.front());
+      stream.waiting.pop_front();
+      ++stream.done;
+      memory.With(operation);
+    }
+  }
+
+  void RunAll() {
+    for (FakeStream* stream : streams) RunUntil(*stream, stream->enqueued);
+  }
+};
+
+// The four arguments that all kernels take.
+struct Arguments {
+  CUdeviceptr rows;
+  std::uint64_t row_count;
+  CUdeviceptr keys;
+  CUdeviceptr sums;
+};
+
+RowSums RunRow(Kernel kernel, CUdeviceptr rows, std::uint64_t row, const WordKeys& keys) {
+  using segue::cuda::DensePass;
+  const HostWarp warp;
+  const SparseRow& sparse = reinterpret_cast<const SparseRow*>(rows)[row];
+  const DenseRow& dense = reinterpret_cast<const DenseRow*>(rows)[row];
+  switch (kernel) {
+    case Kernel::kSparsePreflight:
+      return segue::cuda::RunSparseRow<HostWarp, false>(warp, sparse, keys);
+    case Kernel::kSparseApply: return segue::cuda::RunSparseRow<HostWarp, true>(warp, sparse, keys);
+    case Kernel::kDenseScan:
+      return segue::cuda::RunDenseRow<HostWarp, DensePass::kScan>(warp, dense, keys);
+    case Kernel::kDensePreflight:
+      return segue::cuda::RunDenseRow<HostWarp, DensePass::kPreflight>(warp, dense, keys);
+    case Kernel::kDenseApply: break;
+  }
+  return segue::cuda::RunDenseRow<HostWarp, DensePass::kApply>(warp, dense, keys);
+}
+
+void RunKernel(Kernel kernel, const Arguments& arguments, std::uint64_t blocks) {
+  const auto* const words = reinterpret_cast<const std::uint32_t*>(arguments.keys);
+  const WordKeys keys = {{words, words + segue::kDigestBlockWords}};
+  auto* const sums = reinterpret_cast<RowSums*>(arguments.sums);
+  const std::uint64_t warps = blocks * segue::cuda::kWarpsPerBlock;
+  for (std::uint64_t row = 0; row < warps && row < arguments.row_count; ++row) {
+    sums[row] = RunRow(kernel, arguments.rows, row, keys);
+  }
+}
+
+}  // namespace
+
+SEGUE_FAKE void segue_fake_fail(const char* symbol, unsigned skip, CUresult result) {
+  World& world = World::Get();
+  world.failing = symbol;
+  world.skip = skip;
+  world.failure = result;
+}
+
+SEGUE_FAKE SegueFakeCounts segue_fake_count() {
+  World& world = World::Get();
+  SegueFakeCounts counts = {};
+  counts.calls = world.calls;
+  counts.device_bytes = world.memory.bytes();
+  counts.device_peak = world.memory.peak();
+  for (const auto& [address, size] : world.pinned) counts.pinned_bytes += size;
+  counts.objects = world.streams.size() + world.events.size() + world.modules + world.contexts;
+  counts.launches = world.launches;
+  return counts;
+}
+
+SEGUE_FAKE void segue_fake_reset() {
+  World& world = World::Get();
+  const SegueFakeCounts counts = segue_fake_count();
+  if (counts.device_bytes + counts.pinned_bytes + counts.objects != 0) {
+    std::fputs("fake CUDA: something was never given back\n", stderr);
+    std::abort();
+  }
+  world.failing.clear();
+  world.calls = 0;
+  world.launches = 0;
+}
+
+CUresult CUDAAPI cuInit(unsigned) {
+  SEGUE_FAKE_ENTER(cuInit);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDriverGetVersion(int* version) {
+  SEGUE_FAKE_ENTER(cuDriverGetVersion);
+  *version = 13'000;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceGetCount(int* count) {
+  SEGUE_FAKE_ENTER(cuDeviceGetCount);
+  *count = 1;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceGet(CUdevice* device, int ordinal) {
+  SEGUE_FAKE_ENTER(cuDeviceGet);
+  if (ordinal != 0) return CUDA_ERROR_INVALID_DEVICE;
+  *device = 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceGetName(char* name, int size, CUdevice) {
+  SEGUE_FAKE_ENTER(cuDeviceGetName);
+  std::snprintf(name, static_cast<std::size_t>(size), "fake");
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
+  SEGUE_FAKE_ENTER(cuDeviceGetAttribute);
+  *value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9 : 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceTotalMem(std::size_t* size, CUdevice) {
+  SEGUE_FAKE_ENTER(cuDeviceTotalMem);
+  *size = std::size_t{1} << 40;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
+  SEGUE_FAKE_ENTER(cuDevicePrimaryCtxRetain);
+  *context = reinterpret_cast<CUcontext>(&World::Get());
+  ++World::Get().contexts;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice) {
+  SEGUE_FAKE_ASK(cuDevicePrimaryCtxRelease);
+  --World::Get().contexts;
+  return asked;
+}
+
+CUresult CUDAAPI cuCtxPushCurrent(CUcontext) {
+  SEGUE_FAKE_ENTER(cuCtxPushCurrent);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxPopCurrent(CUcontext* context) {
+  SEGUE_FAKE_ASK(cuCtxPopCurrent);
+  *context = nullptr;
+  return asked;
+}
+
+CUresult CUDAAPI cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  SEGUE_FAKE_ENTER(cuCtxGetStreamPriorityRange);
+  *least = 0;
+  *greatest = -5;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemGetInfo(std::size_t* free, std::size_t* total) {
+  SEGUE_FAKE_ENTER(cuMemGetInfo);
+  *total = std::size_t{1} << 40;
+  *free = *total - World::Get().memory.bytes();
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemAlloc(CUdeviceptr* address, std::size_t size) {
+  SEGUE_FAKE_ENTER(cuMemAlloc);
+  if (size == 0) return CUDA_ERROR_INVALID_VALUE;
+  *address = World::Get().memory.Allocate(size);
+  return *address != 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult CUDAAPI cuMemFree(CUdeviceptr address) {
+  SEGUE_FAKE_ASK(cuMemFree);
+  World::Get().RunAll();
+  return World::Get().memory.Free(address) ? asked : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult CUDAAPI cuMemHostAlloc(void** address, std::size_t size, unsigned) {
+  SEGUE_FAKE_ENTER(cuMemHostAlloc);
+  *address = std::malloc(size);
+  if (*address == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  World::Get().pinned[*address] = size;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemFreeHost(void* address) {
+  SEGUE_FAKE_ASK(cuMemFreeHost);
+  World::Get().RunAll();
+  if (World::Get().pinned.erase(address) == 0) return CUDA_ERROR_INVALID_VALUE;
+  std::free(address);
+  return asked;
+}
+
+CUresult CUDAAPI cuMemcpyHtoDAsync(CUdeviceptr target, const void* source, std::size_t size,
+                                   CUstream stream) {
+  SEGUE_FAKE_ENTER(cuMemcpyHtoDAsync);
+  if (!World::Get().memory.Holds(target, size)) return CUDA_ERROR_INVALID_VALUE;
+  return World::Get().Enqueue(stream,
+                              [=] { std::memcpy(reinterpret_cast<void*>(target), source, size); });
+}
+
+CUresult CUDAAPI cuMemcpyDtoHAsync(void* target, CUdeviceptr source, std::size_t size,
+                                   CUstream stream) {
+  SEGUE_FAKE_ENTER(cuMemcpyDtoHAsync);
+  if (!World::Get().memory.Holds(source, size)) return CUDA_ERROR_INVALID_VALUE;
+  return World::Get().Enqueue(
+      stream, [=] { std::memcpy(target, reinterpret_cast<const void*>(source), size); });
+}
+
+CUresult CUDAAPI cuStreamCreateWithPriority(CUstream* handle, unsigned, int) {
+  SEGUE_FAKE_ENTER(cuStreamCreateWithPriority);
+  auto* const stream = new FakeStream;
+  World::Get().streams.insert(stream);
+  *handle = reinterpret_cast<CUstream>(stream);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuStreamDestroy(CUstream handle) {
+  SEGUE_FAKE_ASK(cuStreamDestroy);
+  auto* const stream = reinterpret_cast<FakeStream*>(handle);
+  if (!World::Get().streams.contains(stream)) return CUDA_ERROR_INVALID_HANDLE;
+  World::Get().RunUntil(*stream, stream->enqueued);
+  World::Get().streams.erase(stream);
+  delete stream;
+  return asked;
+}
+
+CUresult CUDAAPI cuStreamSynchronize(CUstream handle) {
+  SEGUE_FAKE_ENTER(cuStreamSynchronize);
+  auto* const stream = reinterpret_cast<FakeStream*>(handle);
+  if (!World::Get().streams.contains(stream)) return CUDA_ERROR_INVALID_HANDLE;
+  World::Get().RunUntil(*stream, stream->enqueued);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuStreamWaitEvent(CUstream handle, CUevent event, unsigned) {
+  SEGUE_FAKE_ENTER(cuStreamWaitEvent);
+  const FakeEvent waited = *reinterpret_cast<FakeEvent*>(event);
+  if (waited.stream == nullptr) return CUDA_SUCCESS;
+  World::Get().RunUntil(*waited.stream, waited.place);
+  return World::Get().Enqueue(handle, [] {});
+}
+
+CUresult CUDAAPI cuEventCreate(CUevent* handle, unsigned) {
+  SEGUE_FAKE_ENTER(cuEventCreate);
+  auto* const event = new FakeEvent;
+  World::Get().events.insert(event);
+  *handle = reinterpret_cast<CUevent>(event);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuEventDestroy(CUevent handle) {
+  SEGUE_FAKE_ASK(cuEventDestroy);
+  auto* const event = reinterpret_cast<FakeEvent*>(handle);
+  if (World::Get().events.erase(event) == 0) return CUDA_ERROR_INVALID_HANDLE;
+  delete event;
+  return asked;
+}
+
+CUresult CUDAAPI cuEventRecord(CUevent handle, CUstream stream) {
+  SEGUE_FAKE_ENTER(cuEventRecord);
+  auto* const event = reinterpret_cast<FakeEvent*>(handle);
+  event->stream = reinterpret_cast<FakeStream*>(stream);
+  event->place = event->stream->enqueued;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuEventSynchronize(CUevent handle) {
+  SEGUE_FAKE_ENTER(cuEventSynchronize);
+  const FakeEvent& event = *reinterpret_cast<FakeEvent*>(handle);
+  if (event.stream != nullptr) World::Get().RunUntil(*event.stream, event.place);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuEventElapsedTime(float* milliseconds, CUevent, CUevent) {
+  SEGUE_FAKE_ENTER(cuEventElapsedTime);
+  *milliseconds = 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuModuleLoadData(CUmodule* module, const void* image) {
+  SEGUE_FAKE_ENTER(cuModuleLoadData);
+  if (image == nullptr) return CUDA_ERROR_INVALID_IMAGE;
+  ++World::Get().modules;
+  *module = reinterpret_cast<CUmodule>(&World::Get());
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuModuleUnload(CUmodule) {
+  SEGUE_FAKE_ASK(cuModuleUnload);
+  --World::Get().modules;
+  return asked;
+}
+
+CUresult CUDAAPI cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
+  SEGUE_FAKE_ENTER(cuModuleGetFunction);
+  for (unsigned i = 0; i < segue::cuda::kKernelCount; ++i) {
+    if (std::strcmp(segue::cuda::kKernelNames[i], name) != 0) continue;
+    *function = reinterpret_cast<CUfunction>(std::uintptr_t{i} + 1);
+    return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
+                                unsigned grid_z, unsigned block_x, unsigned block_y,
+                                unsigned block_z, unsigned, CUstream stream, void** arguments,
+                                void**) {
+  SEGUE_FAKE_ENTER(cuLaunchKernel);
+  if (grid_x == 0 || grid_y * grid_z * block_y * block_z != 1 ||
+      block_x != segue::cuda::kBlockThreads) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const auto kernel = static_cast<Kernel>(reinterpret_cast<std::uintptr_t>(function) - 1);
+  Arguments taken = {};
+  std::memcpy(&taken.rows, arguments[0], sizeof(taken.rows));
+  std::memcpy(&taken.row_count, arguments[1], sizeof(taken.row_count));
+  std::memcpy(&taken.keys, arguments[2], sizeof(taken.keys));
+  std::memcpy(&taken.sums, arguments[3], sizeof(taken.sums));
+  ++World::Get().launches;
+  return World::Get().Enqueue(stream, [=] { RunKernel(kernel, taken, grid_x); });
+}
+
+CUresult CUDAAPI cuGetErrorName(CUresult error, const char** name) {
+  *name = error == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_FAKE";
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuGetErrorString(CUresult, const char** text) {
+  *text = "as the test asked for";
+  return CUDA_SUCCESS;
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Fake CUDA: what tests ask of the driver that takes the real one's place (fake_cuda.cc). Found by
+// name in the loaded library, as the driver's own functions are.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+extern "C" {
+
+// The next call of `symbol` after `skip` successful ones fails with `result`, once.
+using SegueFakeFail = void (*)(const char* symbol, unsigned skip, CUresult result);
+// As it was after loading. Ends the program where memory is still allocated that a test forgot.
+using SegueFakeReset = void (*)();
+
+struct SegueFakeCounts {
+  std::uint64_t calls;         // Of functions that can fail.
+  std::uint64_t device_bytes;  // Allocated now.
+  std::uint64_t device_peak;
+  std::uint64_t pinned_bytes;
+  std::uint64_t objects;  // Streams, events, modules, contexts.
+  std::uint64_t launches;
+};
+using SegueFakeCount = SegueFakeCounts (*)();
+}
+
+inline constexpr const char* kFakeFail = "segue_fake_fail";
+inline constexpr const char* kFakeReset = "segue_fake_reset";
+inline constexpr const char* kFakeCount = "segue_fake_count";
