@@ -6,8 +6,8 @@ misses ends in errors that name whoever stood beside it, and leaves the group un
 each rank puts a record; the first rank waits for all, decides, and puts the verdict that the others
 wait for. So all hear the same, and who is missing is known by name.
 
-Meetings belong to *attempts*. A rank that comes to an attempt which is over (the others gave up on
-it) goes on to the next one, so nobody has to count the failures of others.
+Meetings belong to *attempts* at something, a version say. A rank that comes too late for it hears
+so at once; one that never came to it goes on to the next, so nobody counts the failures of others.
 """
 
 from __future__ import annotations
@@ -47,15 +47,22 @@ class Meetings:
         self.rank, self.ranks = rank, list(ranks)
         self.timeout = timeout
         self.attempt = 0
+        self._subject = ""
         self._kept: list[list[str]] = []  # Keys of the last attempts.
 
-    def next_attempt(self) -> int:
-        """Goes on to the first attempt that is not over."""
-        self.attempt += 1
-        while self._ask(lambda: self.store.check([self._key("over")])):
-            self.attempt += 1
+    def next_attempt(self, subject: str) -> None:
+        """Goes on to the first attempt that is not over. UnavailableError where one at this very
+        `subject` is over that this rank has not come to."""
+        self._subject = subject
         self._forget()
-        return self.attempt
+        while True:
+            self.attempt += 1
+            key = self._key("over")
+            if not self._ask(lambda k=key: self.store.check([k])):
+                return
+            if self._get(key) == subject:
+                raise UnavailableError(f"the other ranks have given up on {subject}: this one "
+                                       f"({self.named([self.rank])}) came too late")
 
     def meet(self, name: str, record: dict, decide: Callable[[Records], Any]) -> Any:
         """Puts this rank's `record` and returns what `decide` makes of all of them, on every rank.
@@ -91,7 +98,7 @@ class Meetings:
     def give_up(self) -> None:
         """Says that the attempt is over, for ranks that have not come yet."""
         try:
-            self._put(self._key("over"), True)
+            self._put(self._key("over"), self._subject)
         except UnavailableError:
             pass  # Without a store there is nobody to tell.
 

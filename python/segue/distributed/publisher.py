@@ -102,7 +102,10 @@ class Publisher:
         opening = Meetings(dist.PrefixStore(f"opening/{place}", names), self._rank, self._ranks,
                            self._timeout)
         opening.attempt = _openings.get(group, 0)
-        _openings[group] = opening.next_attempt()
+        try:
+            opening.next_attempt("opening a publisher")
+        finally:
+            _openings[group] = opening.attempt
         record: dict = {"settings": settings}
         held: dict[str, Held] = {}
         try:
@@ -117,7 +120,7 @@ class Publisher:
         self._session = answer["session"]
         self._store = dist.PrefixStore(self._session, names)
         self._meetings = Meetings(self._store, self._rank, self._ranks, self._timeout)
-        self._meetings.next_attempt()
+        self._meetings.next_attempt("opening")
         return held
 
     def _decide_opening(self, records):
@@ -201,7 +204,7 @@ class Publisher:
         if self._committing is not None:
             concurrent.futures.wait([self._committing])
             self._committing = None
-        self._meetings.next_attempt()
+        self._meetings.next_attempt(f"version {step}")
         record: dict = {"step": step, "links": not self._exchange.needed or self._links is not None}
         held: dict[str, Held] = {}
         try:

@@ -33,7 +33,8 @@ def partitions(rank, count, step):
     held = {}
     for number, (name, tensor) in enumerate(full_model(step).items()):
         if tensor.dim() == 0 or number % 3 == 2:
-            held[name] = tensor
+            held[name] = tensor if tensor.dim() < 2 else \
+                tensor.transpose(0, -1).contiguous().transpose(0, -1)
             continue
         part, offset = cut(tensor, (number + 1) % tensor.dim(), count)[rank]
         held[name] = segue.distributed.Partition(part, tuple(tensor.shape), offset)

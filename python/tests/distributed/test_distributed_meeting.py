@@ -31,7 +31,7 @@ def test_all_hear_the_same(monkeypatch):
     def work(rank):
         answers = []
         for _ in range(6):
-            members[rank].next_attempt()
+            members[rank].next_attempt("a")
             answers.append(members[rank].meet(
                 "m", {"value": f"{rank}" * 50}, lambda records: [r["value"] for r in records]))
         return answers
@@ -45,7 +45,7 @@ def test_a_failure_is_everybody_s():
     members = meetings(3, timeout=20)
 
     def work(rank):
-        members[rank].next_attempt()
+        members[rank].next_attempt("a")
         members[rank].meet("m", {"failure": ("not_found", "no file") if rank == 1 else None}, len)
 
     for error in in_threads(3, work):
@@ -55,7 +55,7 @@ def test_a_failure_is_everybody_s():
         raise segue.InvalidArgumentError("they differ")
 
     def again(rank):
-        members[rank].next_attempt()
+        members[rank].next_attempt("a")
         members[rank].meet("m", {}, decide)
 
     for error in in_threads(3, again):
@@ -67,7 +67,7 @@ def test_who_is_missing_is_named(gone):
     members = meetings(4, ranks=[10, 11, 12, 13])
 
     def work(rank):
-        members[rank].next_attempt()
+        members[rank].next_attempt("a")
         if rank not in gone:
             members[rank].meet("m", {}, len)
 
@@ -82,7 +82,7 @@ def test_one_failure_shortens_the_wait():
     members = meetings(3, timeout=60)
 
     def work(rank):
-        members[rank].next_attempt()
+        members[rank].next_attempt("a")
         if rank != 2:
             members[rank].meet("m", {"failure": ("unavailable", "lost rank 2") if rank else None},
                                len)
@@ -94,29 +94,45 @@ def test_one_failure_shortens_the_wait():
 
 
 @pytest.mark.parametrize("late", [0, 1])
-def test_who_comes_late_joins_the_next_attempt(late):
+def test_who_was_not_there_joins_the_next_attempt(late):
     members = meetings(3)
 
     def first(rank):
         if rank != late:
-            members[rank].next_attempt()
+            members[rank].next_attempt("a")
             members[rank].meet("m", {}, len)
 
     assert all(isinstance(error, segue.UnavailableError)
                for rank, error in enumerate(in_threads(3, first)) if rank != late)
 
     def second(rank):
-        members[rank].next_attempt()
+        members[rank].next_attempt("b")
         return members[rank].meet("m", {}, len)
 
     assert in_threads(3, second) == [3, 3, 3]
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_who_comes_too_late_hears_so_at_once(late):
+    members = meetings(2)
+    members[1 - late].next_attempt("version 7")
+    with pytest.raises(segue.UnavailableError):
+        members[1 - late].meet("m", {}, len)
+    with pytest.raises(segue.UnavailableError, match=f"given up on version 7.*rank {late}"):
+        members[late].next_attempt("version 7")
+
+    def again(rank):
+        members[rank].next_attempt("version 7")
+        return members[rank].meet("m", {}, len)
+
+    assert in_threads(2, again) == [2, 2]
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_who_cannot_wait_is_excused(rank):
     members = meetings(2, timeout=20)
     for member in members:
-        member.next_attempt()
+        member.next_attempt("a")
 
     def work(number):
         if number == rank:
@@ -136,4 +152,4 @@ def test_a_store_that_is_gone():
 
     member = Meetings(Gone(), 0, [0], 1)
     with pytest.raises(segue.UnavailableError, match="does not answer"):
-        member.next_attempt()
+        member.next_attempt("a")
