@@ -66,8 +66,7 @@ Status ReceiverCore::Prepare(const EngineRequest& request) {
   if (state_ == ReceiverState::kPoisoned) return Tainted(message_);
   if (IsBusy()) {
     if (request.session == session_ && !session_.empty()) return {};
-    return Unavailable("an update is in progress (session '" + session_ + "', " +
-                       std::string(ReceiverStateName(state_)) + ")");
+    return InProgress();
   }
   SEGUE_RETURN_IF_ERROR(engine_.CheckRequest(request));
   state_ = ReceiverState::kPreparing;
@@ -171,7 +170,7 @@ Status ReceiverCore::Abort(const std::string& session) {
 
 Status ReceiverCore::Clear() {
   const std::lock_guard lock(mutex_);
-  if (IsBusy()) return WrongState("cleared");
+  if (IsBusy()) return InProgress();
   if (state_ == ReceiverState::kPoisoned) return Tainted(message_);
   session_.clear();
   Settle(ReceiverState::kIdle, {});
@@ -190,7 +189,7 @@ Status ReceiverCore::Rebuild(const EngineRequest& request) {
   ReceiverState before;
   {
     const std::lock_guard lock(mutex_);
-    if (IsBusy()) return WrongState("rebuilt");
+    if (IsBusy()) return InProgress();
     before = std::exchange(state_, ReceiverState::kApplying);
     session_ = "rebuild";
     rebuilding_ = true;
@@ -411,6 +410,11 @@ bool ReceiverCore::IsBusy() const {
 Status ReceiverCore::CheckSession(const std::string& session) const {
   if (session == session_) return {};
   return InvalidArgument("session '" + session + "' is not the current one, '" + session_ + "'");
+}
+
+Status ReceiverCore::InProgress() const {
+  return Unavailable("an update is in progress (session '" + session_ + "', " +
+                     std::string(ReceiverStateName(state_)) + ")");
 }
 
 Status ReceiverCore::WrongState(const char* verb) const {

@@ -76,6 +76,7 @@ class ReceiverCore : public Followed {
   void AwaitPrepared(std::unique_lock<std::mutex>& lock);
   bool IsBusy() const;
   Status CheckSession(const std::string& session) const;
+  Status InProgress() const;
   Status WrongState(const char* verb) const;
   Status Outcome() const;
   void Settle(ReceiverState state, std::string message);

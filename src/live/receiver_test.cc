@@ -5,6 +5,7 @@
 // E4, E7 and E9 of the faults reported in the field.
 #include "segue/receiver.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -115,6 +116,21 @@ class ReceiverTest : public testing::Test {
   std::string store_ = directory_.File("store");
   test::SegmentName name_{"receiver"};
 };
+
+TEST_F(ReceiverTest, DoesNotGoBackAndSaysWhatDoes) {
+  Advance(1);
+  Advance(2);
+  const auto receiver = Open(Options());
+  ASSERT_NE(receiver, nullptr);
+  const Result<UpdateReport> back = receiver->Update(To(1));
+  EXPECT_EQ(back.status().code(), StatusCode::kVersionMismatch);
+  EXPECT_THAT(back.status().message(),
+              ::testing::HasSubstr("version 2 of lineage 'default' does not lead back"));
+  EXPECT_THAT(back.status().message(), ::testing::HasSubstr("rebuild"));
+  EXPECT_TRUE(receiver->status().ready);
+  ASSERT_TRUE(receiver->Rebuild(1).ok());
+  ExpectLive(1);
+}
 
 TEST_F(ReceiverTest, PrepareApplyResume) {
   Advance(1);

@@ -272,8 +272,9 @@ Result<std::optional<Lineage>> Lineage::OpenIfThere(Store& store, const std::str
 
 Result<VersionFacts> Lineage::Require(std::uint64_t version) const {
   if (const auto facts = Version(version)) return *facts;
+  const char* const why = version < newest() ? " (pruned, or never published)" : "";
   return NotFound("lineage '" + record_.lineage + "' has no version " + std::to_string(version) +
-                  "; its newest is " + std::to_string(newest()));
+                  why + "; its newest is " + std::to_string(newest()));
 }
 
 std::uint64_t Lineage::newest() const {
@@ -322,6 +323,12 @@ std::optional<std::uint64_t> Lineage::FindVersion(const Digest& digest,
 Result<Way> Lineage::FindWay(const Digest& digest, std::uint64_t to) const {
   const auto versions = FindVersions(digest, to);
   if (versions.empty()) {
+    if (const auto later = FindVersion(digest, UINT64_MAX)) {
+      return VersionMismatch("version " + std::to_string(*later) + " of lineage '" +
+                             record_.lineage + "' does not lead back to " + std::to_string(to) +
+                             ": Segue only goes forward; rebuild from a checkpoint of version " +
+                             std::to_string(to) + " or of an earlier one");
+    }
     return VersionMismatch("digest " + digest.ToHex() + " is no version up to " +
                            std::to_string(to) + " of lineage '" + record_.lineage + "'");
   }
