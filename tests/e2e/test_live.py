@@ -344,7 +344,8 @@ def test_two_hundred_updates_leave_nothing(segue, tmp_path):  # case H2
                 held[version] = resources(receiver.process.pid)
         assert receiver.version() == 200
         assert receiver.segment.tensors() == read_checkpoint(sides[200 % 2])
-        assert held[200]["descriptors"] <= held[50]["descriptors"]
+        # What leaks would leak once an update; a connection may still be closing.
+        assert held[200]["descriptors"] < held[50]["descriptors"] + 10
         assert held[200]["resident"] < held[50]["resident"] + (8 << 20)
         assert len(list(pathlib.Path("/dev/shm").glob(f"segue-{NAME}*"))) == 1
 

@@ -19,7 +19,7 @@ from live_support import serving
 from test_disk_delta import (LIES, chain, lies, lying_sources, model_versions,  # noqa: F401
                              write_checkpoint, write_source)
 
-NAME = "segue-pull-test"
+NAME = f"e2e-pull-{os.getpid()}"
 
 
 class Puller:
