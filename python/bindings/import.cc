@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where foreign tensors lie: DLPack and the buffer protocol, without copies.
+// Where foreign tensors lie: DLPack and the buffer protocol, without copies. And their checksums.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/vector.h>
 
@@ -8,6 +8,8 @@
 
 #include "bindings/interpreter.h"
 #include "bindings/module.h"
+#include "bindings/source.h"
+#include "segue/checksum.h"
 
 namespace segue::python {
 namespace {
@@ -32,6 +34,14 @@ std::uint64_t BufferAddress(nb::handle object) {
   const auto address = reinterpret_cast<std::uint64_t>(view.buf);
   PyBuffer_Release(&view);
   return address;
+}
+
+nb::bytes ChecksumAt(std::uint64_t address, std::uint64_t size) {
+  const Checksum checksum = [&] {
+    const WithoutGil released;
+    return ChecksumOf({AddressOf(address, size), size});
+  }();
+  return nb::bytes(checksum.data(), checksum.size());
 }
 
 }  // namespace
@@ -67,6 +77,8 @@ void BindImport(nb::module_& module) {
           "In elements.");
   module.def("import_dlpack", &ImportDlpack, nb::arg("tensor"));
   module.def("buffer_address", &BufferAddress, nb::arg("object"));
+  module.def("checksum", &ChecksumAt, nb::arg("address"), nb::arg("size"),
+             "XXH3-128 of memory, 16 bytes.");
 }
 
 }  // namespace segue::python

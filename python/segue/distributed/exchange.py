@@ -8,6 +8,9 @@ not contiguous), and each byte crosses the network at most once. No rank can wai
 circle: sends of a round are posted before its receives, and whoever is in the earliest round waits
 only for ranks that have posted theirs.
 
+A checksum follows each partition, since what comes is published as the trainer's bytes: whatever a
+network or a write at the wrong time makes of them is refused.
+
 What must hold: a rank that takes part goes through all rounds, or breaks the links, so that the
 others do not wait for it. Links are a gloo group of our own: a failure makes them unusable, and
 must not do that to the trainer's.
@@ -22,9 +25,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import distributed as dist
 
-from ..errors import UnavailableError
+from .. import _core
+from ..errors import CorruptionError, UnavailableError
 from .partitions import Held
 from .sharing import Part, Shared, bytes_of
+
+DATA, CHECKSUM = 0, 1  # Tags: messages of one tag come in order.
+CHECKSUM_BYTES = 16
 
 # Bytes of memory for a whole tensor, as a tensor of uint8; of the name's tensor.
 Place = Callable[[str, int], torch.Tensor]
@@ -49,29 +56,47 @@ class Links:
             raise UnavailableError(f"the ranks could not connect by gloo: {error}") from error
 
     def send(self, data: torch.Tensor, rank: int) -> Callable[[], None]:
-        """Begins; `data` (contiguous, the CPU's) stays as it is until what is returned has been
-        called, which waits."""
-        return self._begin("send", data, rank)
+        """Begins; `data` (contiguous bytes, the CPU's) stays as it is until what is returned has
+        been called, which waits."""
+        first = self._begin("send", data, rank, DATA)
+        second = self._begin("send", _checksum(data), rank, CHECKSUM)  # The data is under way.
+
+        def wait():
+            first()
+            second()
+
+        return wait
 
     def receive(self, data: torch.Tensor, rank: int) -> Callable[[], None]:
-        """Begins to fill `data`, a contiguous tensor of bytes."""
-        return self._begin("recv", data, rank)
+        """Begins to fill `data`, contiguous bytes. What is returned waits; CorruptionError where
+        they are not what was sent."""
+        told = torch.empty(CHECKSUM_BYTES, dtype=torch.uint8)
+        first = self._begin("recv", data, rank, DATA)
+        second = self._begin("recv", told, rank, CHECKSUM)
 
-    def _begin(self, what, data, rank):
         def wait():
+            first()
+            second()
+            if not told.equal(_checksum(data)):
+                raise CorruptionError("the bytes that came are not those that were sent (or were "
+                                      "written to meanwhile)")
+
+        return wait
+
+    def _begin(self, what, data, rank, tag):
+        if self._group is None:
+            raise LostRankError("this rank has cut its connections", rank)
+        try:
+            work = getattr(self._group, what)([data], rank, tag)
+        except RuntimeError as error:
+            raise self._lost(rank, error) from error
+
+        def wait(_kept=data):
             try:
                 work.wait(self._timeout)
             except RuntimeError as error:
                 raise self._lost(rank, error) from error
-            del data_kept[:]
 
-        data_kept = [data]
-        if self._group is None:
-            raise LostRankError("this rank has cut its connections", rank)
-        try:
-            work = getattr(self._group, what)([data], rank, 0)
-        except RuntimeError as error:
-            raise self._lost(rank, error) from error
         return wait
 
     def close(self) -> None:
@@ -107,14 +132,28 @@ class Exchange:
     def run(self, links: Links, held: Mapping[str, Held], place: Place
             ) -> Iterator[tuple[str, torch.Tensor]]:
         """Yields each tensor that this rank puts together, in the plan's order, in the memory that
-        `place` gives, which is free again when the next one is asked for."""
+        `place` gives, which is free again when the next one is asked for. Where it ends in any
+        other way than after the last round the links are closed, before memory that they might
+        still write to is let go of."""
+        try:
+            yield from self._run(links, held, place)
+        except BaseException:
+            if links is not None:
+                links.close()
+            raise
+
+    def _run(self, links, held, place):
         for tensors in self._rounds:
             sends = [links.send(_bytes_of(held[tensor.name].local), tensor.owner)
                      for tensor in tensors if tensor.owner != self.rank
                      for part in tensor.parts if part.rank == self.rank]
             for tensor in tensors:
                 if tensor.owner == self.rank:
-                    yield tensor.name, self._put_together(links, tensor, held, place)
+                    try:
+                        whole = self._put_together(links, tensor, held, place)
+                    except CorruptionError as error:
+                        raise CorruptionError(f"tensor '{tensor.name}': {error}") from error
+                    yield tensor.name, whole
             for wait in sends:
                 wait()
         self._pieces = torch.empty(0, dtype=torch.uint8)
@@ -153,6 +192,11 @@ def is_plain(tensor: torch.Tensor) -> bool:
 def plain(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor in the CPU's memory, contiguous; itself where it is that already."""
     return tensor.to("cpu").contiguous()
+
+
+def _checksum(data):
+    found = _core.checksum(data.data_ptr(), data.numel())
+    return torch.frombuffer(bytearray(found), dtype=torch.uint8)
 
 
 def _bytes_of(tensor):

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 import segue
 from ranks_support import (cut, die, engine_reaches, error_of, full_model, in_threads,
                            open_publisher, run_ranks, versions)
-from segue.distributed import meeting
+from segue.distributed import exchange, meeting
 from segue.distributed.publisher import Publisher
 
 
@@ -185,6 +185,35 @@ def check_raising(store, place):
         assert RAISED[place] in text, text
         assert (base, target) == (0, 2)
     assert "owner 1 of 3 (rank 1)" in answers[0][0] or place != "commit"
+    assert versions(store) == [2] and engine_reaches(store, 2)
+
+
+def bytes_change(rank, store):
+    """A bit flips between the ranks, in one tensor; then all is well again."""
+    patient(0.5)
+    publisher = open_publisher(store, rows(rank, 2, 0))
+    if rank == 1:
+        begin = exchange.Links._begin
+
+        def flip(links, what, data, to, tag):
+            if what == "send" and tag == exchange.DATA:
+                data = data.clone()
+                data[-1] ^= 4
+            return begin(links, what, data, to, tag)
+
+        exchange.Links._begin = flip
+    text = error_of(publisher.publish, 1, rows(rank, 2, 1))
+    if rank == 1:
+        exchange.Links._begin = begin
+    publisher.publish(2, rows(rank, 2, 2))
+    return text
+
+
+def test_bytes_that_change_on_the_way_are_refused(tmp_path):
+    store = str(tmp_path / "store")
+    for text in run_ranks(2, bytes_change, store):
+        assert text.startswith("CorruptionError: ") and "rank 0: tensor '" in text, text
+        assert "are not those that were sent" in text, text
     assert versions(store) == [2] and engine_reaches(store, 2)
 
 
