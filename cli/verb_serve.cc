@@ -26,6 +26,7 @@ constexpr std::chrono::milliseconds kLookInterval{100};
 
 struct ServeArguments {
   ServeOptions options;
+  std::vector<std::string> with;  // LINEAGE=CHECKPOINT.
   unsigned follow_ms = 0;
   unsigned gate_deadline_ms = 30'000;
   EngineHttpOptions engine;
@@ -50,22 +51,35 @@ void AddRelay(CLI::App& verb, ServeArguments& arguments) {
   AsSize(verb.add_option("--relay-size", relay.size_max, "Bytes that are kept (16GiB)"), 1);
 }
 
-Json Describe(const Server& server, const ReceiverStatus& status) {
-  return {{"name", status.name},        {"url", server.url()},
-          {"lineage", status.lineage},  {"version", status.version},
-          {"digest", status.digest},    {"model_bytes", status.model_bytes},
-          {"relay", server.relay_url()}};
+Json Describe(const ReceiverStatus& status) {
+  return {{"name", status.name},
+          {"lineage", status.lineage},
+          {"version", status.version},
+          {"digest", status.digest},
+          {"model_bytes", status.model_bytes}};
+}
+
+Json Describe(const Server& server, const std::vector<ReceiverStatus>& lineages) {
+  Json json = Describe(lineages.front());
+  json["url"] = server.url();
+  json["relay"] = server.relay_url();
+  for (const ReceiverStatus& status : lineages) {
+    if (lineages.size() > 1) json["lineages"].push_back(Describe(status));
+  }
+  return json;
 }
 
 // Shown as soon as engines may attach: who started this program waits for it.
 void Announce(const Server& server, bool json) {
-  const ReceiverStatus status = server.status();
+  const std::vector<ReceiverStatus> lineages = server.statuses();
   if (json) {
-    PrintJson(Describe(server, status));
+    PrintJson(Describe(server, lineages));
   } else {
-    PrintLine(fmt::format("{}: version {} of {}, {}", Printable(status.name), status.version,
-                          Printable(status.lineage), HumanBytes(status.model_bytes)));
-    PrintLine(fmt::format("  digest   {}", status.digest));
+    for (const ReceiverStatus& status : lineages) {
+      PrintLine(fmt::format("{}: version {} of {}, {}", Printable(status.name), status.version,
+                            Printable(status.lineage), HumanBytes(status.model_bytes)));
+      PrintLine(fmt::format("  digest   {}", status.digest));
+    }
     PrintLine(fmt::format("  control  {}", server.url()));
     if (!server.relay_url().empty()) PrintLine(fmt::format("  relay    {}", server.relay_url()));
     PrintLine("  stop     Ctrl-C");
@@ -73,12 +87,14 @@ void Announce(const Server& server, bool json) {
   std::fflush(stdout);
 }
 
-// While it serves: a line for each update, and one where following fails, or fails otherwise than
-// before.
+// While it serves: a line for each update of a lineage, and one where following fails, or fails
+// otherwise than before. What went wrong is that of all lineages, so one narrator tells it.
 class Narrator {
  public:
-  Narrator(const ReceiverStatus& began, bool json)
-      : json_(json), version_(began.version), resumed_ns_(began.last.resumed_ns) {}
+  enum class Kind { kOnly, kFirst, kFurther };
+
+  Narrator(const ReceiverStatus& began, Kind kind, bool json)
+      : kind_(kind), json_(json), version_(began.version), resumed_ns_(began.last.resumed_ns) {}
 
   void Look(const ReceiverStatus& now) {
     const UpdateReport& last = now.last;
@@ -90,6 +106,7 @@ class Narrator {
       version_ = now.version;
       resumed_ns_ = last.resumed_ns;
     }
+    if (kind_ == Kind::kFurther) return;
     // In the middle of a pause it says only that there is one.
     const bool in_pause =
         now.state == ReceiverState::kApplying || now.state == ReceiverState::kResuming;
@@ -102,20 +119,24 @@ class Narrator {
   void ShowUpdate(const ReceiverStatus& now) const {
     const UpdateReport& last = now.last;
     if (json_) {
-      PrintJson({{"version", now.version},
-                 {"base_version", last.base_version},
-                 {"steps", last.steps},
-                 {"payload_bytes", last.payload_bytes},
-                 {"changed_elements", last.changed_elements},
-                 {"pause_s", last.pause_s}});
+      Json json = {{"version", now.version},
+                   {"base_version", last.base_version},
+                   {"steps", last.steps},
+                   {"payload_bytes", last.payload_bytes},
+                   {"changed_elements", last.changed_elements},
+                   {"pause_s", last.pause_s}};
+      if (kind_ != Kind::kOnly) json["lineage"] = now.lineage;
+      PrintJson(json);
       (void)std::fflush(stdout);
       return;
     }
+    const std::string of = kind_ == Kind::kOnly ? "" : Printable(now.lineage) + ": ";
     PrintNote("serve",
-              fmt::format("version {} to {}, payload {}, pause {}", last.base_version, now.version,
-                          HumanBytes(last.payload_bytes), HumanSeconds(last.pause_s)));
+              fmt::format("{}version {} to {}, payload {}, pause {}", of, last.base_version,
+                          now.version, HumanBytes(last.payload_bytes), HumanSeconds(last.pause_s)));
   }
 
+  const Kind kind_;
   const bool json_;
   std::uint64_t version_;
   std::uint64_t resumed_ns_;
@@ -131,6 +152,43 @@ Status AddHooks(ServeArguments& arguments) {
   return {};
 }
 
+// What is served for the engine's own lineage holds for further ones, but for their names.
+Status AddFurther(ServeArguments& arguments) {
+  const ReceiverOptions& first = arguments.options.receiver;
+  for (const std::string& with : arguments.with) {
+    const std::size_t equals = with.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == with.size()) {
+      return InvalidArgument("--with " + with + ": expected LINEAGE=CHECKPOINT");
+    }
+    ReceiverOptions lineage = first;
+    lineage.hooks = {};
+    lineage.lineage = with.substr(0, equals);
+    lineage.checkpoint = with.substr(equals + 1);
+    lineage.name = first.name + "." + lineage.lineage;
+    arguments.options.further.push_back(std::move(lineage));
+  }
+  return {};
+}
+
+std::vector<Narrator> MakeNarrators(const std::vector<ReceiverStatus>& lineages, bool json) {
+  std::vector<Narrator> narrators;
+  for (const ReceiverStatus& status : lineages) {
+    const auto kind = lineages.size() == 1 ? Narrator::Kind::kOnly
+                      : narrators.empty()  ? Narrator::Kind::kFirst
+                                           : Narrator::Kind::kFurther;
+    narrators.emplace_back(status, kind, json);
+  }
+  return narrators;
+}
+
+Status RemoveSegments(const ServeOptions& options) {
+  SEGUE_RETURN_IF_ERROR(RemoveSegment(options.receiver.name));
+  for (const ReceiverOptions& lineage : options.further) {
+    SEGUE_RETURN_IF_ERROR(RemoveSegment(lineage.name));
+  }
+  return {};
+}
+
 Result<Report> Serve(ServeArguments& arguments, bool json) {
   CatchStopSignals();
   ServeOptions& options = arguments.options;
@@ -139,6 +197,7 @@ Result<Report> Serve(ServeArguments& arguments, bool json) {
   if (const char* const token = std::getenv("SEGUE_TOKEN")) options.token = token;
   if (const char* const token = std::getenv("SEGUE_STORE_TOKEN")) options.relay.token = token;
   if (arguments.relay && options.relay.listen.empty()) options.relay.listen = "127.0.0.1:0";
+  SEGUE_RETURN_IF_ERROR(AddFurther(arguments));
   SEGUE_RETURN_IF_ERROR(AddHooks(arguments));
   const Result<std::unique_ptr<Server>> server = Server::Start(options);
   if (!server.ok()) return server.status();
@@ -146,16 +205,14 @@ Result<Report> Serve(ServeArguments& arguments, bool json) {
       WithProgress("serve", [&](const Progress&) { return server.value()->WaitReady(); });
   if (!ready.ok()) return ready;
   Announce(*server.value(), json);
-  Narrator narrator(server.value()->status(), json);
+  std::vector<Narrator> narrators = MakeNarrators(server.value()->statuses(), json);
   while (!StopRequested()) {
     WaitForStop(kLookInterval);
-    narrator.Look(server.value()->status());
+    const std::vector<ReceiverStatus> now = server.value()->statuses();
+    for (std::size_t i = 0; i < now.size(); ++i) narrators[i].Look(now[i]);
   }
   server.value()->Stop();
-  if (arguments.remove) {
-    const Status removed = RemoveSegment(options.receiver.name);
-    if (!removed.ok()) return removed;
-  }
+  if (arguments.remove) SEGUE_RETURN_IF_ERROR(RemoveSegments(options));
   Report report;
   report.shown = true;
   return report;
@@ -197,6 +254,13 @@ Verb AddServe(CLI::App& program) {
       ->required()
       ->type_name("NAME");
   verb->add_option("--lineage", receiver.lineage, "Lineage ('default')")->type_name("NAME");
+  verb->add_option("--with", arguments->with,
+                   "A further lineage of the engine, a draft model say, in shared memory "
+                   "NAME.LINEAGE: all are moved together; may be given several times")
+      ->allow_extra_args(false)
+      ->type_name("LINEAGE=DIR");
+  verb->add_flag("--same-version", arguments->options.same_version,
+                 "With --with: the newest is the highest number that all lineages offer");
   AddPublicKeys(*verb, receiver.keys);
   verb->add_option("--listen", arguments->options.listen,
                    "Address for control over HTTP (127.0.0.1:0, any free port); any but the "

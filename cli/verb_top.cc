@@ -47,6 +47,7 @@ Json ToJson(const EngineView& engine) {
           {"ready", engine.ready},
           {"lineage", engine.lineage},
           {"version", engine.version},
+          {"further", engine.further},
           {"target_version", engine.target_version},
           {"digest", engine.digest},
           {"pause_s", engine.pause_s},

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,7 @@ struct EngineView {
   bool ready = false;
   std::string lineage;
   std::uint64_t version = 0;
+  std::map<std::string, std::uint64_t> further;  // Versions of its other lineages.
   std::uint64_t target_version = 0;
   std::string digest;
   double pause_s = 0;  // Of the last update.

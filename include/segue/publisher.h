@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -45,6 +46,7 @@ struct EngineHolds {
   std::string lineage = {};
   std::uint64_t version = 0;
   bool ready = false;  // The weights are that version, proven, and the engine may use them.
+  std::map<std::string, std::uint64_t> further = {};  // Versions of its other lineages.
 };
 // Asks the engine of this name (a URL, say). Returns within seconds.
 using EngineProbe = std::function<Result<EngineHolds>(const std::string& engine)>;

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "segue/receiver.h"
+#include "segue/receiver_group.h"
 #include "segue/status.h"
 
 namespace segue {
@@ -36,6 +36,10 @@ struct RelayServeOptions {
 
 struct ServeOptions {
   ReceiverOptions receiver = {};
+  // Further lineages of the same engine, in the order in which it enters their gates after that of
+  // `receiver`, whose hooks are the engine's (docs/protocol.md, section 15).
+  std::vector<ReceiverOptions> further = {};
+  bool same_version = false;  // As in GroupOptions.
   RelayServeOptions relay = {};
   EngineIdentity identity = {};
   std::string listen = "127.0.0.1:0";  // HOST:PORT; port 0: any free one.
@@ -64,7 +68,9 @@ class Server {
   std::string url() const;
   // Of our own relay; empty where there is none. Once WaitReady() has returned.
   std::string relay_url() const;
+  // Of the first lineage; of all.
   ReceiverStatus status() const;
+  std::vector<ReceiverStatus> statuses() const;
 
  private:
   class Impl;

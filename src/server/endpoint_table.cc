@@ -11,7 +11,12 @@ namespace {
 constexpr EndpointField kSession = {"session_id", FieldType::kString, "Name of the update"};
 constexpr EndpointField kManifest = {"manifest_path", FieldType::kString,
                                      "Path whose last part is the version's number and .json"};
-constexpr EndpointField kTarget = {"target_version", FieldType::kInteger, "By default the newest"};
+constexpr EndpointField kTarget = {"target_version", FieldType::kInteger,
+                                   "Of all lineages; by default the newest"};
+constexpr EndpointField kTargets = {"target_versions", FieldType::kVersions,
+                                    "By lineage; one that is not named stays"};
+constexpr EndpointField kStream = {"stream_id", FieldType::kString,
+                                   "One lineage alone; refused if there is no such one"};
 constexpr EndpointField kFlush = {"flush_cache", FieldType::kBoolean,
                                   "Caches are told by the version's change (default true)"};
 constexpr EndpointField kAbortAll = {"abort_all_requests", FieldType::kBoolean,
@@ -20,6 +25,8 @@ constexpr EndpointField kAbortAll = {"abort_all_requests", FieldType::kBoolean,
 constexpr EndpointField kUpdateFields[] = {
     kManifest,
     kTarget,
+    kTargets,
+    kStream,
     {"release_state", FieldType::kBoolean, "Staging is always released (default true)"},
     kFlush,
     kAbortAll,
@@ -28,9 +35,10 @@ constexpr EndpointField kPrepareFields[] = {
     kSession,
     kManifest,
     {"manifest_sha256", FieldType::kString, "Refused if the manifest is another"},
-    {"stream_id", FieldType::kString, "Refused if the lineage is another"},
+    kStream,
     {"base_version", FieldType::kInteger, "Refused if another version is held"},
     kTarget,
+    kTargets,
     {"plan_digest", FieldType::kString, "Refused if the plan is another"},
     {"participants", FieldType::kAny, "Not looked at: one receiver answers for its engine"}};
 constexpr EndpointField kApplyFields[] = {kSession, kFlush, kAbortAll};
@@ -39,7 +47,8 @@ constexpr EndpointField kResumeFields[] = {
 constexpr EndpointField kSessionFields[] = {kSession};
 constexpr EndpointField kInfoFields[] = {
     {"engine_id", FieldType::kString, "Refused if the engine is another"}};
-constexpr EndpointField kRebuildFields[] = {kTarget};
+constexpr EndpointField kRebuildFields[] = {
+    kTarget, {"target_versions", FieldType::kVersions, "By lineage, all of them"}};
 constexpr EndpointField kPullFields[] = {
     {"local_checkpoint_dir", FieldType::kString, "Checkpoint that is brought forward; required"},
     {"source_dir", FieldType::kString, "Holds weight_vNNNNNN directories; required"},

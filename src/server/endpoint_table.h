@@ -12,7 +12,8 @@
 
 namespace segue {
 
-enum class FieldType { kString, kInteger, kBoolean, kAny };
+// Versions: an object of lineages and whole numbers.
+enum class FieldType { kString, kInteger, kBoolean, kVersions, kAny };
 
 struct EndpointField {
   std::string_view name;

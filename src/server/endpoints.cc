@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "segue/disk_delta.h"
+#include "server/endpoint_request.h"
 #include "server/endpoint_table.h"
 #include "server/metrics.h"
 
@@ -20,37 +21,6 @@ namespace segue {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-bool HasType(const Json& value, FieldType type) {
-  switch (type) {
-    case FieldType::kString: return value.is_string();
-    case FieldType::kInteger: return value.is_number_unsigned();
-    case FieldType::kBoolean: return value.is_boolean();
-    case FieldType::kAny: return true;
-  }
-  return false;
-}
-
-const char* TypeName(FieldType type) {
-  switch (type) {
-    case FieldType::kString: return "a string";
-    case FieldType::kInteger: return "a whole number";
-    case FieldType::kBoolean: return "true or false";
-    case FieldType::kAny: return "anything";
-  }
-  return "";
-}
-
-// The version in ".../0000000007.json".
-Result<std::uint64_t> VersionOfPath(const std::string& path) {
-  std::string name = path.substr(path.rfind('/') + 1);
-  if (name.ends_with(".json")) name.resize(name.size() - 5);
-  std::uint64_t version = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), version);
-  if (error == std::errc() && end == name.data() + name.size()) return version;
-  return InvalidArgument("manifest_path '" + path +
-                         "' does not end in a version's number and '.json'");
-}
 
 // Clock ticks after boot at which this process began; 0 where the system does not say. Field 22 of
 // the line, counted after the second one, a name in parentheses that may hold anything.
@@ -83,66 +53,6 @@ std::string Text(const Json& json) {
 }
 
 }  // namespace
-
-// A body whose fields are the endpoint's and have their types; null counts as absent. One that is
-// not known is refused: a misspelt `target_version` would mean the newest.
-struct Endpoints::Request {
-  Json fields;
-
-  static Result<Request> Parse(const Endpoint& endpoint, const std::string& body) {
-    Request request;
-    request.fields = body.empty() ? Json::object() : Json::parse(body, nullptr, false);
-    if (!request.fields.is_object()) return InvalidArgument("the body is not a JSON object");
-    for (const EndpointField& field : endpoint.fields) {
-      const auto found = request.fields.find(std::string(field.name));
-      if (found == request.fields.end() || found->is_null()) continue;
-      if (HasType(*found, field.type)) continue;
-      return InvalidArgument("field '" + std::string(field.name) + "' must be " +
-                             TypeName(field.type));
-    }
-    for (const auto& [name, value] : request.fields.items()) {
-      const bool known =
-          std::any_of(endpoint.fields.begin(), endpoint.fields.end(),
-                      [&](const EndpointField& field) { return field.name == name; });
-      if (!known) return InvalidArgument("there is no field '" + name + "'; " + Fields(endpoint));
-    }
-    return request;
-  }
-
-  static std::string Fields(const Endpoint& endpoint) {
-    std::string text = std::string(endpoint.path) + " has ";
-    if (endpoint.fields.empty()) return text + "none";
-    for (const EndpointField& field : endpoint.fields) {
-      text += std::string(&field == endpoint.fields.data() ? "" : ", ") + std::string(field.name);
-    }
-    return text;
-  }
-
-  template <typename T>
-  std::optional<T> Get(const char* name) const {
-    const auto found = fields.find(name);
-    if (found == fields.end() || found->is_null()) return std::nullopt;
-    return found->get<T>();
-  }
-  std::string String(const char* name) const { return Get<std::string>(name).value_or(""); }
-  bool Flag(const char* name) const { return Get<bool>(name).value_or(false); }
-
-  Result<std::optional<std::uint64_t>> Target() const {
-    std::optional<std::uint64_t> target = Get<std::uint64_t>("target_version");
-    const std::string path = String("manifest_path");
-    if (path.empty()) return target;
-    SEGUE_ASSIGN_OR_RETURN(const std::uint64_t version, VersionOfPath(path));
-    if (target && *target != version) {
-      return InvalidArgument("target_version is " + std::to_string(*target) +
-                             ", manifest_path says " + std::to_string(version));
-    }
-    return std::optional(version);
-  }
-
-  ApplyChoices Choices() const {
-    return {Get<bool>("flush_cache").value_or(true), Flag("abort_all_requests")};
-  }
-};
 
 Endpoints::Endpoints(EngineIdentity identity)
     : identity_(std::move(identity)), process_(ThisProcess()) {}
@@ -178,20 +88,20 @@ HttpAnswer Endpoints::Handle(const std::string& method, const std::string& path,
     return {200, "application/json", OpenApiDocument()};
   }
   if (path == kPullPath) return Pull(*endpoint, body);
-  Receiver* const receiver = receiver_;
+  ReceiverGroup* const receiver = receiver_;
   if (receiver == nullptr) {
     const std::lock_guard lock(mutex_);
     return Answer(503, failure_.ok() ? Unavailable("the weights are being taken over") : failure_,
                   nullptr);
   }
   if (method == "GET") return Get(path, *receiver);
-  const Result<Request> request = Request::Parse(*endpoint, body);
+  const Result<EndpointRequest> request = EndpointRequest::Parse(*endpoint, body);
   if (!request.ok()) return Answer(400, request.status(), receiver);
   const Status status = Post(path, request.value(), *receiver);
   return Answer(status.ok() ? 200 : 409, status, receiver);
 }
 
-HttpAnswer Endpoints::Answer(int code, const Status& status, const Receiver* receiver) const {
+HttpAnswer Endpoints::Answer(int code, const Status& status, const ReceiverGroup* receiver) const {
   return {code, "application/json", Receipts(status, receiver)};
 }
 
@@ -202,7 +112,7 @@ HttpAnswer Endpoints::Pull(const Endpoint& endpoint, const std::string& body) co
                             {"code", StatusCodeName(status.code())},
                             {"message", status.ok() ? message : status.message()}})};
   };
-  const Result<Request> request = Request::Parse(endpoint, body);
+  const Result<EndpointRequest> request = EndpointRequest::Parse(endpoint, body);
   if (!request.ok()) return answer(400, request.status(), "");
   PullOptions pull;
   pull.local_checkpoint = request->String("local_checkpoint_dir");
@@ -225,37 +135,57 @@ HttpAnswer Endpoints::Pull(const Endpoint& endpoint, const std::string& body) co
   return answer(200, Status(), Describe(report.value()));
 }
 
-HttpAnswer Endpoints::Get(const std::string& path, Receiver& receiver) {
-  const ReceiverStatus status = receiver.status();
+HttpAnswer Endpoints::Get(const std::string& path, ReceiverGroup& receiver) {
+  const std::vector<ReceiverStatus> held = receiver.status();
   if (path == "/metrics") {
-    return {200, "text/plain; version=0.0.4", MetricsText(identity_, status)};
+    return {200, "text/plain; version=0.0.4", MetricsText(identity_, held)};
   }
-  if (path == "/healthz") {
-    return {status.ready ? 200 : 503, "application/json",
-            Text({{"ready", status.ready},
-                  {"lineage", status.lineage},
-                  {"version", status.version},
-                  {"digest", status.digest},
-                  {"message", status.message}})};
+  if (path == "/versions") return GetVersions(receiver);
+  const auto behind = std::ranges::find(held, false, &ReceiverStatus::ready);
+  const bool ready = behind == held.end();
+  const ReceiverStatus& first = held.front();
+  Json answer = {{"ready", ready},
+                 {"lineage", first.lineage},
+                 {"version", first.version},
+                 {"digest", first.digest},
+                 {"message", ready ? first.message : behind->message}};
+  for (const ReceiverStatus& one : held) {
+    if (held.size() == 1) break;
+    answer["lineages"].push_back({{"lineage", one.lineage},
+                                  {"name", one.name},
+                                  {"version", one.version},
+                                  {"digest", one.digest},
+                                  {"ready", one.ready}});
   }
-  const auto versions = receiver.Versions();
-  if (!versions.ok()) return Answer(409, versions.status(), &receiver);
-  return {200, "application/json",
-          Text({{"lineage", status.lineage},
-                {"version", status.version},
-                {"newest", versions->empty() ? status.version : versions->back()},
-                {"versions", versions.value()}})};
+  return {ready ? 200 : 503, "application/json", Text(answer)};
 }
 
-Status Endpoints::Post(const std::string& path, const Request& request, Receiver& receiver) {
+HttpAnswer Endpoints::GetVersions(ReceiverGroup& receiver) {
+  Json all = Json::array();
+  for (const ReceiverStatus& held : receiver.status()) {
+    const auto versions = receiver.Versions(held.lineage);
+    if (!versions.ok()) return Answer(409, versions.status(), &receiver);
+    all.push_back({{"lineage", held.lineage},
+                   {"version", held.version},
+                   {"newest", versions->empty() ? held.version : versions->back()},
+                   {"versions", versions.value()}});
+  }
+  Json answer = all.front();
+  if (all.size() > 1) answer["lineages"] = all;
+  return {200, "application/json", Text(answer)};
+}
+
+Status Endpoints::Post(const std::string& path, const EndpointRequest& request,
+                       ReceiverGroup& receiver) {
   const std::string session = request.String("session_id");
   if (path == "/get_gpu_delta_info") {
     const std::string engine = request.String("engine_id");
     if (engine.empty() || engine == identity_.engine_id) return {};
     return InvalidArgument("this is engine '" + identity_.engine_id + "', not '" + engine + "'");
   }
+  const std::vector<ReceiverStatus> held = receiver.status();
   if (path == "/get_gpu_delta_status") {
-    const std::string current = receiver.status().session;
+    const std::string& current = held.front().session;
     if (session.empty() || session == current) return {};
     return NotFound("session '" + session + "' is not the current one, '" + current + "'");
   }
@@ -263,63 +193,69 @@ Status Endpoints::Post(const std::string& path, const Request& request, Receiver
   if (path == "/resume_gpu_delta") return receiver.Resume(session, request.Flag("keep_pause"));
   if (path == "/abort_gpu_delta") return receiver.Abort(session);
   if (path == "/clear_gpu_delta_state") return receiver.Clear();
-  SEGUE_ASSIGN_OR_RETURN(const auto target, request.Target());
-  if (path == "/rebuild") return receiver.Rebuild(target);
-  PrepareRequest prepare;
-  prepare.session = session;
-  prepare.target_version = target;
+  if (path == "/rebuild") return Rebuild(request, receiver);
+  std::vector<std::string> lineages;
+  for (const ReceiverStatus& one : held) lineages.push_back(one.lineage);
+  SEGUE_ASSIGN_OR_RETURN(GroupRequest update, request.Update(lineages));
+  update.session = session;
   if (path == "/update_weights_from_gpu_delta") {
-    prepare.session = "update-" + (target ? std::to_string(*target) : std::string("newest"));
-    return receiver.Update(prepare, request.Choices()).status();
+    update.session = "update-" + request.TargetText();
+    return receiver.Update(update, request.Choices());
   }
   if (session.empty()) return InvalidArgument("prepare needs a session_id");
-  const std::string stream = request.String("stream_id");
-  const std::string lineage = receiver.status().lineage;
-  if (!stream.empty() && stream != lineage) {
-    return VersionMismatch("lineage '" + lineage + "' is held, not '" + stream + "'");
-  }
-  prepare.base_version = request.Get<std::uint64_t>("base_version");
-  prepare.plan_digest = request.String("plan_digest");
-  prepare.manifest_sha256 = request.String("manifest_sha256");
-  return receiver.Prepare(prepare);
+  return receiver.Prepare(update);
 }
 
-std::string Endpoints::Receipts(const Status& status, const Receiver* receiver) const {
+Status Endpoints::Rebuild(const EndpointRequest& request, ReceiverGroup& receiver) {
+  const auto targets = request.Get<std::map<std::string, std::uint64_t>>("target_versions");
+  const auto target = request.Get<std::uint64_t>("target_version");
+  if (targets && (target || targets->empty())) {
+    return InvalidArgument("target_versions names all lineages, and goes without target_version");
+  }
+  return target ? receiver.Rebuild(*target)
+                : receiver.Rebuild(targets.value_or(std::map<std::string, std::uint64_t>()));
+}
+
+std::string Endpoints::Receipts(const Status& status, const ReceiverGroup* receiver) const {
   Json answer = {{"success", status.ok()},
                  {"code", StatusCodeName(status.code())},
                  {"message", status.ok() ? "" : status.message()},
                  {"participants", Json::array()}};
   if (receiver == nullptr) return Text(answer);
-  const ReceiverStatus held = receiver->status();
-  const UpdateReport& last = held.last;
-  answer["participants"].push_back(
-      {{"engine_id", identity_.engine_id},
-       {"rank_id", identity_.rank_id},
-       {"hostname", process_.hostname},
-       {"pid", process_.pid},
-       {"start_ticks", process_.start_ticks},
-       {"tp_rank", identity_.tp_rank},
-       {"dp_rank", identity_.dp_rank},
-       {"pp_rank", identity_.pp_rank},
-       {"state", ReceiverStateName(held.state)},
-       {"message", held.message},
-       {"session_id", held.session},
-       {"manifest_sha256", held.manifest_sha256},
-       {"stream_id", held.lineage},
-       {"version", held.version},
-       {"digest", held.digest},
-       {"base_version", held.base_version},
-       {"target_version", held.target_version},
-       {"plan_digest", held.plan_digest},
-       {"result", StatusCodeName(status.ok() ? held.failure : status.code())},
-       {"flushed_caches", last.flushed_caches},
-       {"scheduler_timing",
-        {{"clock", "monotonic"},
-         {"pause_started_ns", last.pause_started_ns},
-         {"reader_fence_completed_ns", last.fence_completed_ns},
-         {"resumed_ns", last.resumed_ns},
-         {"blocked_s", last.pause_s}}}});
+  for (const ReceiverStatus& held : receiver->status()) {
+    answer["participants"].push_back(Receipt(status, held));
+  }
   return Text(answer);
+}
+
+nlohmann::ordered_json Endpoints::Receipt(const Status& status, const ReceiverStatus& held) const {
+  const UpdateReport& last = held.last;
+  return {{"engine_id", identity_.engine_id},
+          {"rank_id", identity_.rank_id},
+          {"hostname", process_.hostname},
+          {"pid", process_.pid},
+          {"start_ticks", process_.start_ticks},
+          {"tp_rank", identity_.tp_rank},
+          {"dp_rank", identity_.dp_rank},
+          {"pp_rank", identity_.pp_rank},
+          {"state", ReceiverStateName(held.state)},
+          {"message", held.message},
+          {"session_id", held.session},
+          {"manifest_sha256", held.manifest_sha256},
+          {"stream_id", held.lineage},
+          {"version", held.version},
+          {"digest", held.digest},
+          {"base_version", held.base_version},
+          {"target_version", held.target_version},
+          {"plan_digest", held.plan_digest},
+          {"result", StatusCodeName(status.ok() ? held.failure : status.code())},
+          {"flushed_caches", last.flushed_caches},
+          {"scheduler_timing",
+           {{"clock", "monotonic"},
+            {"pause_started_ns", last.pause_started_ns},
+            {"reader_fence_completed_ns", last.fence_completed_ns},
+            {"resumed_ns", last.resumed_ns},
+            {"blocked_s", last.pause_s}}}};
 }
 
 }  // namespace segue

@@ -6,14 +6,17 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "segue/receiver.h"
+#include "segue/receiver_group.h"
 #include "segue/server.h"
 #include "server/endpoint_table.h"
 
 namespace segue {
+
+class EndpointRequest;
 
 struct HttpAnswer {
   int status = 200;
@@ -27,7 +30,7 @@ class Endpoints {
   explicit Endpoints(EngineIdentity identity);
 
   // From now on there are weights. `receiver` outlives the endpoints.
-  void SetReceiver(Receiver& receiver) { receiver_ = &receiver; }
+  void SetReceiver(ReceiverGroup& receiver) { receiver_ = &receiver; }
   // Why there are none.
   void SetFailure(const Status& failure);
   // Pulls of disk deltas are allowed below `roots`; `base`: the engine's checkpoint; `threads`: 0
@@ -38,7 +41,6 @@ class Endpoints {
   HttpAnswer Handle(const std::string& method, const std::string& path, const std::string& body);
 
  private:
-  struct Request;
   // Which incarnation of which process answers.
   struct Process {
     std::string hostname;
@@ -46,16 +48,20 @@ class Endpoints {
     std::uint64_t start_ticks = 0;
   };
 
-  HttpAnswer Get(const std::string& path, Receiver& receiver);
+  HttpAnswer Get(const std::string& path, ReceiverGroup& receiver);
+  HttpAnswer GetVersions(ReceiverGroup& receiver);
   HttpAnswer Pull(const Endpoint& endpoint, const std::string& body) const;
-  Status Post(const std::string& path, const Request& request, Receiver& receiver);
-  std::string Receipts(const Status& status, const Receiver* receiver) const;
-  HttpAnswer Answer(int code, const Status& status, const Receiver* receiver) const;
+  Status Post(const std::string& path, const EndpointRequest& request, ReceiverGroup& receiver);
+  static Status Rebuild(const EndpointRequest& request, ReceiverGroup& receiver);
+  std::string Receipts(const Status& status, const ReceiverGroup* receiver) const;
+  // Of one lineage.
+  nlohmann::ordered_json Receipt(const Status& status, const ReceiverStatus& held) const;
+  HttpAnswer Answer(int code, const Status& status, const ReceiverGroup* receiver) const;
   static Process ThisProcess();
 
   const EngineIdentity identity_;
   const Process process_;
-  std::atomic<Receiver*> receiver_{nullptr};
+  std::atomic<ReceiverGroup*> receiver_{nullptr};
   std::vector<std::string> pull_roots_;
   std::string pull_base_;
   unsigned pull_threads_ = 0;

@@ -87,7 +87,7 @@ TEST(MetricsTest, LabelsAreEscaped) {
   ReceiverStatus status;
   status.lineage = "run\"7\\\n";
   status.version = 12;
-  const std::string text = MetricsText({.engine_id = "e"}, status);
+  const std::string text = MetricsText({.engine_id = "e"}, {status});
   EXPECT_NE(text.find("segue_version{engine=\"e\",lineage=\"run\\\"7\\\\\\n\"} 12\n"),
             std::string::npos)
       << text;

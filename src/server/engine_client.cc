@@ -124,6 +124,13 @@ Status ReadHealth(Conversation& conversation, EngineView& view) {
   view.lineage = Field<std::string>(answer.json, "lineage");
   view.version = Field<std::uint64_t>(answer.json, "version");
   view.digest = Field<std::string>(answer.json, "digest");
+  const auto lineages = answer.json.find("lineages");
+  if (lineages == answer.json.end() || !lineages->is_array()) return {};
+  for (const Json& one : *lineages) {
+    if (!one.is_object()) continue;
+    const auto lineage = Field<std::string>(one, "lineage");
+    if (lineage != view.lineage) view.further[lineage] = Field<std::uint64_t>(one, "version");
+  }
   return {};
 }
 
@@ -179,7 +186,7 @@ EngineProbe HttpEngineProbe(std::string token) {
     EngineView view;
     Conversation conversation(engine, token);
     SEGUE_RETURN_IF_ERROR(ReadHealth(conversation, view));
-    return EngineHolds{view.lineage, view.version, view.ready};
+    return EngineHolds{view.lineage, view.version, view.ready, std::move(view.further)};
   };
 }
 

@@ -72,6 +72,19 @@ TEST(EngineClientTest, Answers) {
   EXPECT_TRUE(holds->ready && holds->version == 7 && holds->lineage == "run");
 }
 
+TEST(EngineClientTest, SeveralLineages) {
+  FakeEngine engine;
+  engine.Answer("/healthz", 200,
+                R"({"ready":true,"lineage":"policy","version":8,"lineages":[
+                    {"lineage":"policy","version":8}, {"lineage":"draft","version":3}, 5]})");
+  engine.Answer("/get_gpu_delta_status", 200, kReceipt);
+  engine.Start();
+  const auto holds = HttpEngineProbe("")(engine.url());
+  ASSERT_TRUE(holds.ok());
+  EXPECT_EQ(holds->lineage, "policy");
+  EXPECT_EQ(holds->further, (std::map<std::string, std::uint64_t>{{"draft", 3}}));
+}
+
 TEST(EngineClientTest, NotReady) {
   FakeEngine engine;
   engine.Answer("/healthz", 503,

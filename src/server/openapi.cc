@@ -15,6 +15,8 @@ Json TypeSchema(FieldType type) {
     case FieldType::kString: return {{"type", "string"}};
     case FieldType::kInteger: return {{"type", "integer"}, {"minimum", 0}};
     case FieldType::kBoolean: return {{"type", "boolean"}};
+    case FieldType::kVersions:
+      return {{"type", "object"}, {"additionalProperties", {{"type", "integer"}, {"minimum", 0}}}};
     case FieldType::kAny: return Json::object();
   }
   return Json::object();
@@ -26,6 +28,12 @@ Json Object(std::initializer_list<std::pair<const char*, Json>> properties) {
     schema["properties"][name] = property;
     schema["required"].push_back(name);
   }
+  return schema;
+}
+
+// Several lineages: one object for each, in a member that is there only then.
+Json WithLineages(Json schema, const Json& lineage) {
+  schema["properties"]["lineages"] = {{"type", "array"}, {"items", lineage}};
   return schema;
 }
 
@@ -73,16 +81,23 @@ Json AnswerSchema(AnswerKind kind) {
     case AnswerKind::kOutcome:
       return Object({{"success", {{"type", "boolean"}}}, {"code", text}, {"message", text}});
     case AnswerKind::kHealth:
-      return Object({{"ready", {{"type", "boolean"}}},
-                     {"lineage", text},
-                     {"version", number},
-                     {"digest", text},
-                     {"message", text}});
-    case AnswerKind::kVersions:
-      return Object({{"lineage", text},
-                     {"version", number},
-                     {"newest", number},
-                     {"versions", {{"type", "array"}, {"items", number}}}});
+      return WithLineages(Object({{"ready", {{"type", "boolean"}}},
+                                  {"lineage", text},
+                                  {"version", number},
+                                  {"digest", text},
+                                  {"message", text}}),
+                          Object({{"lineage", text},
+                                  {"name", text},
+                                  {"version", number},
+                                  {"digest", text},
+                                  {"ready", {{"type", "boolean"}}}}));
+    case AnswerKind::kVersions: {
+      const Json held = Object({{"lineage", text},
+                                {"version", number},
+                                {"newest", number},
+                                {"versions", {{"type", "array"}, {"items", number}}}});
+      return WithLineages(held, held);
+    }
     case AnswerKind::kText: return text;
     case AnswerKind::kDocument: return {{"type", "object"}};
   }

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "interop/path_roots.h"
+#include "live/live_environment.h"
 #include "server/endpoint_table.h"
 #include "server/endpoints.h"
 #include "server/http_listener.h"
@@ -58,7 +59,9 @@ class Server::Impl {
 
   std::string url() const { return listener_.url(); }
   std::string relay_url() const { return relay_ ? relay_->url() : ""; }
-  ReceiverStatus status() const { return receiver_ ? receiver_->status() : ReceiverStatus(); }
+  std::vector<ReceiverStatus> statuses() const {
+    return receiver_ ? receiver_->status() : std::vector<ReceiverStatus>(1);
+  }
 
  private:
   static ServeOptions WithDefaults(ServeOptions options) {
@@ -151,9 +154,14 @@ class Server::Impl {
         "application/json");
   }
 
-  Result<std::unique_ptr<Receiver>> OpenReceiver() {
+  Result<std::unique_ptr<ReceiverGroup>> OpenReceiver() {
     const RelayServeOptions& relay = options_.relay;
-    if (relay.from.empty() && relay.listen.empty()) return Receiver::Open(options_.receiver);
+    GroupOptions group;
+    group.lineages = options_.further;
+    group.lineages.insert(group.lineages.begin(), options_.receiver);
+    group.hooks = std::exchange(group.lineages.front().hooks, {});
+    group.same_version = options_.same_version;
+    if (relay.from.empty() && relay.listen.empty()) return ReceiverGroup::Open(group);
     RelayNode::Options node;
     node.store = options_.receiver.store;
     node.listen = relay.listen;
@@ -162,11 +170,11 @@ class Server::Impl {
     node.relay.directory = relay.directory.empty() ? options_.receiver.staging : relay.directory;
     if (relay.size_max != 0) node.relay.size_max = relay.size_max;
     SEGUE_ASSIGN_OR_RETURN(relay_, RelayNode::Start(node, SystemLiveEnvironment()));
-    return ReceiverInternals::Open(options_.receiver, relay_->environment());
+    return ReceiverInternals::Open(group, relay_->environment());
   }
 
   void TakeOver() {
-    Result<std::unique_ptr<Receiver>> receiver = OpenReceiver();
+    Result<std::unique_ptr<ReceiverGroup>> receiver = OpenReceiver();
     const Status outcome = receiver.status();
     if (outcome.ok()) {
       receiver_ = std::move(receiver).value();
@@ -185,7 +193,7 @@ class Server::Impl {
   Endpoints endpoints_;
   HttpListener listener_;
   std::unique_ptr<RelayNode> relay_;  // The receiver's environment: outlives it.
-  std::unique_ptr<Receiver> receiver_;
+  std::unique_ptr<ReceiverGroup> receiver_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool settled_ = false;
@@ -206,6 +214,7 @@ Status Server::WaitReady() { return impl_->WaitReady(); }
 void Server::Stop() { impl_->Stop(); }
 std::string Server::url() const { return impl_->url(); }
 std::string Server::relay_url() const { return impl_->relay_url(); }
-ReceiverStatus Server::status() const { return impl_->status(); }
+ReceiverStatus Server::status() const { return impl_->statuses().front(); }
+std::vector<ReceiverStatus> Server::statuses() const { return impl_->statuses(); }
 
 }  // namespace segue

@@ -13,8 +13,13 @@ namespace {
 std::string WhyNot(const Result<EngineHolds>& answer, const std::string& lineage,
                    std::uint64_t version) {
   if (!answer.ok()) return answer.status().message();
-  if (answer->lineage != lineage) return "serves lineage '" + answer->lineage + "'";
-  if (answer->version < version) return "serves version " + std::to_string(answer->version);
+  const auto further = answer->further.find(lineage);
+  const bool is_further = further != answer->further.end();
+  if (!is_further && answer->lineage != lineage) {
+    return "serves lineage '" + answer->lineage + "'";
+  }
+  const std::uint64_t held = is_further ? further->second : answer->version;
+  if (held < version) return "serves version " + std::to_string(held);
   return answer->ready ? "" : "is not ready";
 }
 

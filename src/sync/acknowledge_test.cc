@@ -44,6 +44,21 @@ TEST(AcknowledgeTest, SaysWhatEachEngineLacks) {
   EXPECT_THAT(status.message(), HasSubstr("'c': connection refused"));
 }
 
+TEST(AcknowledgeTest, CountsTheFurtherLineagesOfAnEngine) {
+  Cohort cohort;
+  cohort.engines = {"a"};
+  cohort.timeout = std::chrono::milliseconds(0);
+  std::uint64_t draft = 6;
+  cohort.probe = [&](const std::string&) -> Result<EngineHolds> {
+    return EngineHolds{"policy", 9, true, {{"draft", draft}}};
+  };
+  EXPECT_THAT(WaitForCohort(cohort, "draft", 7).message(), HasSubstr("serves version 6"));
+  draft = 7;
+  EXPECT_TRUE(WaitForCohort(cohort, "draft", 7).ok());
+  EXPECT_TRUE(WaitForCohort(cohort, "policy", 9).ok());
+  EXPECT_FALSE(WaitForCohort(cohort, "critic", 1).ok());
+}
+
 TEST(AcknowledgeTest, NobodyToAsk) {
   EXPECT_EQ(WaitForCohort({}, "run", 7).code(), StatusCode::kInvalidArgument);
 }
