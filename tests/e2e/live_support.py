@@ -90,3 +90,18 @@ def serving(segue, name, *arguments, environment=None):
         if receiver.process.poll() is None:
             receiver.kill()
         receiver.segment.remove()
+
+
+def check_schema(value, schema, document, where):
+    """Whether an answer is what the OpenAPI document says of it."""
+    if "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
+    kinds = {"string": str, "integer": int, "number": (int, float), "boolean": bool,
+             "object": dict, "array": list}
+    assert isinstance(value, kinds[schema["type"]]), (where, value)
+    if "properties" in schema:
+        assert set(schema["required"]) <= set(value) <= set(schema["properties"]), where
+        for name in value:
+            check_schema(value[name], schema["properties"][name], document, f"{where}.{name}")
+    for item in value if schema["type"] == "array" else ():
+        check_schema(item, schema["items"], document, where)

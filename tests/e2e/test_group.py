@@ -9,7 +9,7 @@ import time
 import pytest
 
 from group_support import Lineages, serving_both
-from live_support import serving
+from live_support import check_schema, serving
 
 NAME = f"group-{os.getpid()}"
 UPDATE = "/update_weights_from_gpu_delta"
@@ -138,6 +138,19 @@ def test_looks(segue, lineages):
                        f'segue_version{{engine="{NAME}",lineage="draft"}} 2'):
             assert sample in metrics.splitlines()
         assert metrics.count("# TYPE segue_version ") == 1
+
+
+def test_openapi_is_true(segue, lineages):
+    with serving_both(segue, NAME, lineages) as receiver:
+        document = receiver.request("/openapi.json")[1]
+        for path in ("/healthz", "/versions"):
+            content = document["paths"][path]["get"]["responses"]["200"]["content"]
+            answer = receiver.request(path)[1]
+            assert len(answer["lineages"]) == 2
+            check_schema(answer, content["application/json"]["schema"], document, path)
+        fields = document["paths"][UPDATE]["post"]["requestBody"]["content"]["application/json"]
+        versions = fields["schema"]["properties"]["target_versions"]
+        assert versions["additionalProperties"] == {"type": "integer", "minimum": 0}
 
 
 def test_rebuild_is_of_all(segue, lineages):

@@ -16,7 +16,7 @@ import time
 import pytest
 
 from e2e_support import version_directory
-from live_support import Serving, serving
+from live_support import Serving, check_schema, serving
 
 from live_segment import read_checkpoint
 
@@ -151,24 +151,10 @@ def test_openapi_is_true(segue, store):
                 body = {} if method == "post" else None
                 status, answer = receiver.request(path, body)
                 schema = operation["responses"][str(status)]["content"]
-                check(answer, list(schema.values())[0]["schema"], document, path)
+                check_schema(answer, list(schema.values())[0]["schema"], document, path)
         schema = document["paths"]["/rebuild"]["post"]["requestBody"]["content"]
         assert schema["application/json"]["schema"]["additionalProperties"] is False
         assert "409" in document["paths"]["/versions"]["get"]["responses"]
-
-
-def check(value, schema, document, where):
-    if "$ref" in schema:
-        schema = document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
-    kinds = {"string": str, "integer": int, "number": (int, float), "boolean": bool,
-             "object": dict, "array": list}
-    assert isinstance(value, kinds[schema["type"]]), (where, value)
-    if "properties" in schema:
-        assert set(value) == set(schema["properties"]), where
-        for name, part in schema["properties"].items():
-            check(value[name], part, document, f"{where}.{name}")
-    for item in value if schema["type"] == "array" else ():
-        check(item, schema["items"], document, where)
 
 
 def test_metrics_are_prometheus(segue, store):
