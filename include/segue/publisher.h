@@ -120,6 +120,10 @@ class Publisher {
   // version.
   Status Put(std::span<const SourceTensor> tensors);
   Status PutUnchanged(std::string_view name);
+  // Several owners: makes this one's payload durable, so that they can agree that all have done it
+  // before any of them commits, which then is a matter of records. A failure discards the version;
+  // but where a tensor is missing it stays begun.
+  Status Upload();
   // Ends the version that is begun, whatever comes of it; but where a tensor is missing it stays
   // begun.
   Result<PublishReport> Commit();

@@ -210,6 +210,8 @@ void BindVersions(nb::class_<PublisherHandle>& publisher) {
             self.Use([&](Publisher& used) { return used.PutUnchanged(name); });
           },
           nb::arg("name"))
+      .def("upload",
+           [](PublisherHandle& self) { self.Use([](Publisher& used) { return used.Upload(); }); })
       .def("commit",
            [](PublisherHandle& self) {
              return self.Use([](Publisher& used) { return used.Commit(); });

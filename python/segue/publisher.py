@@ -110,6 +110,11 @@ class Publisher:
         """Says that a tensor is as in the version before, without reading it."""
         self._core.put_unchanged(name)
 
+    def upload(self):
+        """Several owners: makes this one's payload durable, so that all can agree that they have
+        done it before any commits. A failure discards the version."""
+        self._core.upload()
+
     def commit(self):
         """Ends the version that is begun; returns a PublishReport. Where a tensor is missing it
         stays begun (InvalidArgumentError)."""

@@ -123,6 +123,20 @@ class Publisher::Impl {
     return {};
   }
 
+  Status Upload() {
+    SEGUE_RETURN_IF_ERROR(broken_);
+    if (!begun_) return InvalidArgument("no version is begun");
+    SEGUE_RETURN_IF_ERROR(TakeMissing());
+    // A single owner's payload gets its name once the commit knows the version's number.
+    if (options_.owner_count == 1 || next_.encoded) return {};
+    Stopwatch watch;
+    Status uploaded = Encode(watch);
+    if (uploaded.ok()) uploaded = MakeCommit().CommitPayload(next_.version);
+    if (uploaded.ok()) return {};
+    Discard();
+    return uploaded.WithContext("the version was discarded");
+  }
+
   Result<PublishReport> Commit() {
     SEGUE_RETURN_IF_ERROR(broken_);
     if (!begun_) return InvalidArgument("no version is begun");
@@ -201,6 +215,7 @@ class Publisher::Impl {
   struct Pending {
     StagedDelta staged;
     PendingVersion version;
+    bool encoded = false;  // The payload is written; its writer has it until it is uploaded.
     bool visible = false;  // Known to be; otherwise nobody knows yet.
   };
 
@@ -344,8 +359,7 @@ class Publisher::Impl {
                            " were not put: put them, or say that they are unchanged");
   }
 
-  // Until the version is visible.
-  Status Send(Stopwatch& watch) {
+  Status Encode(Stopwatch& watch) {
     PendingVersion& version = next_.version;
     SEGUE_ASSIGN_OR_RETURN(next_.staged, builder_->Take());
     SEGUE_ASSIGN_OR_RETURN(version.writer, store_->StartWrite());
@@ -354,10 +368,17 @@ class Publisher::Impl {
         WriteStagedDelta(plan_, next_.staged, options_.threads,
                          [&](ByteSpan bytes) { return version.writer->Append(bytes); }));
     version.SetPayload(options_.owner, summary, sums_.before, sums_.after);
+    next_.encoded = true;
     report_.encode_s += watch.Lap();
+    return {};
+  }
+
+  // Until the version is visible.
+  Status Send(Stopwatch& watch) {
+    if (!next_.encoded) SEGUE_RETURN_IF_ERROR(Encode(watch));
     VersionCommit commit = MakeCommit();
-    SEGUE_RETURN_IF_ERROR(commit.Run(version));
-    if (options_.owner == 0) commit.CleanUp(version);
+    SEGUE_RETURN_IF_ERROR(commit.Run(next_.version));
+    if (options_.owner == 0) commit.CleanUp(next_.version);
     report_.commit_s = watch.Lap();
     return {};
   }
@@ -461,6 +482,7 @@ Status Publisher::Put(std::string_view name, const std::byte* data, std::uint64_
 Status Publisher::Put(const SourceTensor& tensor) { return impl_->Put(tensor); }
 Status Publisher::Put(std::span<const SourceTensor> tensors) { return impl_->Put(tensors); }
 Status Publisher::PutUnchanged(std::string_view name) { return impl_->PutUnchanged(name); }
+Status Publisher::Upload() { return impl_->Upload(); }
 Result<PublishReport> Publisher::Commit() { return impl_->Commit(); }
 void Publisher::Discard() { impl_->Discard(); }
 Result<PublishReport> Publisher::Publish(std::span<const SourceTensor> tensors,

@@ -408,6 +408,58 @@ TEST_F(OwnersOfPublisherTest, OneVersionOfAll) {
   EXPECT_EQ(Lineage::Open(*store, "default")->manifests().at(3).payloads.size(), kOwners);
 }
 
+// Owners that agree before they commit: one whose upload fails costs nobody a wait, nothing is
+// visible, and the next version has the changes.
+TEST_F(OwnersOfPublisherTest, UploadsBeforeTheCommit) {
+  OpenOwners(30);
+  const auto upload_all = [&](std::uint64_t version) {
+    for (std::uint32_t owner = 0; owner < kOwners; ++owner) {
+      ASSERT_TRUE(owners_[owner]->Begin(version).ok());
+      const auto sources = SourcesOf(trainer_, owner, kOwners);
+      EXPECT_THAT(owners_[owner]->Upload().message(), HasSubstr("were not put"));
+      ASSERT_TRUE(owners_[owner]->Put(std::span<const SourceTensor>(sources)).ok());
+    }
+  };
+  trainer_.Step(1);
+  upload_all(1);
+  ASSERT_TRUE(owners_[0]->Upload().ok());
+  {
+    const FileSizeLimit limit(10);
+    EXPECT_THAT(owners_[1]->Upload().message(), HasSubstr("the version was discarded"));
+  }
+  EXPECT_THAT(owners_[1]->Commit().status().message(), HasSubstr("no version is begun"));
+  for (const auto& owner : owners_) owner->Discard();
+
+  trainer_.Step(2);
+  upload_all(2);
+  for (const auto& owner : owners_) ASSERT_TRUE(owner->Upload().ok());
+  ASSERT_TRUE(owners_[0]->Upload().ok());  // Once more is nothing.
+  const auto store = OpenStore(store_, false).value();
+  EXPECT_TRUE(Lineage::ListVersions(*store, "default")->empty());
+  std::vector<Status> outcome(kOwners);
+  {
+    std::vector<std::jthread> threads;
+    for (std::uint32_t owner = 0; owner < kOwners; ++owner) {
+      threads.emplace_back([&, owner] { outcome[owner] = owners_[owner]->Commit().status(); });
+    }
+  }
+  for (const Status& status : outcome) EXPECT_TRUE(status.ok()) << status.ToString();
+  ExpectReaches(0, 2);
+}
+
+// A single owner's payload is uploaded by its commit.
+TEST_F(PublisherTest, UploadOfASingleOwner) {
+  const auto publisher = Open(Options());
+  trainer_.Step(1);
+  ASSERT_TRUE(publisher->Begin().ok());
+  const std::vector<SourceTensor> sources = SourcesOf(trainer_);
+  ASSERT_TRUE(publisher->Put(std::span<const SourceTensor>(sources)).ok());
+  ASSERT_TRUE(publisher->Upload().ok());
+  ASSERT_TRUE(publisher->Commit().ok());
+  EXPECT_EQ(publisher->Upload().code(), StatusCode::kInvalidArgument);
+  ExpectReaches(0, 1);
+}
+
 // case G7: a dead rank gives no version and an error on all; the next attempt has everybody's
 // changes.
 TEST_F(OwnersOfPublisherTest, DeadRank) {

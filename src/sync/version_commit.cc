@@ -143,6 +143,7 @@ Status VersionCommit::MakeVisible(PendingVersion& pending) {
 
 // Gives the payload its name.
 Status VersionCommit::CommitPayload(PendingVersion& pending) {
+  if (pending.writer == nullptr) return {};  // Done before.
   PayloadEntry& payload = pending.payload;
   payload.object = object_name::Payload(options_.lineage, pending.identity.target_version,
                                         options_.owner, options_.owner_count, payload.sha256);

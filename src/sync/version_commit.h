@@ -58,6 +58,8 @@ class VersionCommit {
   // they have, and wait for the version where there are rounds. Fills the report;
   // `pending.identity` says what it has become.
   Status Run(PendingVersion& pending);
+  // Makes the payload durable, under its name; Run does it where that has not been done.
+  Status CommitPayload(PendingVersion& pending);
   // After a version has become visible: renews anchors, prunes, and removes temporaries that were
   // left. What fails is a warning.
   void CleanUp(const PendingVersion& pending);
@@ -65,7 +67,6 @@ class VersionCommit {
  private:
   Status HandIn(PendingVersion& pending);
   Status MakeVisible(PendingVersion& pending);
-  Status CommitPayload(PendingVersion& pending);
   Status PutObject(const std::string& name, ByteSpan bytes);
   Status PutPlanAndLayouts(const PendingVersion& pending);
   Status PutLayout(const Layout* layout);

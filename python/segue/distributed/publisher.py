@@ -3,8 +3,8 @@
 
 Each rank owns some tensors and runs a `segue.Publisher` for them; what it lacks of them it gets
 from the other ranks one tensor at a time. Around that stand meetings, so that all ranks begin the
-same version and none commits before all have compared everything; from there on the protocol of
-owners (docs/protocol.md, section 2) makes one version or none.
+same version, and none commits before all have compared and uploaded everything; from there on the
+protocol of owners (docs/protocol.md, section 2) makes one version or none.
 
 What must hold: where one rank fails, all fail, with every baseline where it was; and whatever
 happens on one rank, the others hear of it, or give up in time.
@@ -360,6 +360,14 @@ class Publisher:
             self._meetings.excuse(meeting, failure_of(error))
 
     def _commit(self, step):
+        """Uploads, and commits once all have: from there on it is a matter of small records."""
+        try:
+            failure = self._try(self._core.upload)
+            self._meetings.meet("uploaded", {"failure": failure}, lambda _: True)
+        except BaseException as error:
+            self._core.discard()
+            self._leave(("uploaded",), error)
+            raise
         try:
             return self._core.commit()
         except Error as error:

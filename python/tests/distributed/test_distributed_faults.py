@@ -57,7 +57,7 @@ def before(publisher, name, call):
 
 # Where a rank dies: the method before which, and what the others' errors say.
 DEATHS = {"publish": "did not come to 'begin'", "_gather": "did not come to 'compared'",
-          "_commit": "version 2: owner "}
+          "_commit": "did not come to 'uploaded'", "commit": "version 2: owner "}
 
 
 def one_dies(rank, store, dead, place):
@@ -67,7 +67,7 @@ def one_dies(rank, store, dead, place):
     publisher = open_publisher(store, rows(rank, 3, 0), timeout=5.0)
     publisher.publish(1, rows(rank, 3, 1))
     if rank == dead:
-        before(publisher, place, die)
+        before(publisher if hasattr(Publisher, place) else publisher._core, place, die)
     began = time.monotonic()
     first = error_of(publisher.publish, 2, rows(rank, 3, 2))
     took = time.monotonic() - began
@@ -154,6 +154,7 @@ def one_raises(rank, store, place):
     patient(1.0)
     publisher = open_publisher(store, rows(rank, 3, 0), timeout=4.0)
     error = {"put": segue.ResourceExhaustedError("no memory"), "_gather": MemoryError("none"),
+             "upload": segue.UnavailableError("disk on fire"),
              "commit": segue.UnavailableError("disk on fire")}[place]
     broken = publisher if place == "_gather" else publisher._core
     kept = getattr(broken, place)
@@ -172,6 +173,7 @@ def one_raises(rank, store, place):
 
 
 RAISED = {"put": "ResourceExhaustedError: rank 1: no memory", "_gather": "MemoryError: none",
+          "upload": "UnavailableError: rank 1: disk on fire",
           "commit": "UnavailableError: version 1: "}
 
 

@@ -21,7 +21,7 @@ from test_distributed_faults import patient, rows
 RANKS = 3
 SEEDS = [int(seed) for seed in os.environ.get("SEGUE_SEEDS", "1").split(",")]
 STEPS = int(os.environ.get("SEGUE_STEPS", "5"))
-FAULTS = ["none", "put", "_gather", "commit", "interrupt", "absent", "late", "thread"]
+FAULTS = ["none", "put", "_gather", "upload", "commit", "interrupt", "absent", "late", "thread"]
 
 
 class Faulty:
@@ -44,7 +44,7 @@ class Faulty:
 
     def fault(self, kind, place):
         """Prepares it."""
-        if kind in ("put", "commit"):
+        if kind in ("put", "upload", "commit"):
             self.break_at(self.publisher._core, kind, fail)
         elif kind == "_gather":
             self.break_at(self.publisher, kind, fail)
