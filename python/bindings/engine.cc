@@ -12,11 +12,13 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "bindings/interpreter.h"
 #include "bindings/module.h"
 #include "bindings/record.h"
 #include "bindings/step.h"
+#include "segue/enter_all.h"
 
 namespace segue::python {
 namespace {
@@ -85,6 +87,51 @@ void LeaveStep(Step& step) {
   step.inside = false;
   step.weights->Leave();
 }
+
+// The gates of several segments, entered as one.
+class StepOfAll {
+ public:
+  StepOfAll(const std::vector<const WeightsHandle*>& all, std::chrono::milliseconds timeout)
+      : timeout_(timeout) {
+    for (const WeightsHandle* const one : all) {
+      owned_.push_back(one->weights);
+      gates_.push_back(one->weights.get());
+    }
+  }
+  StepOfAll(StepOfAll&& other) noexcept
+      : owned_(std::move(other.owned_)),
+        gates_(std::move(other.gates_)),
+        timeout_(other.timeout_),
+        versions_(std::move(other.versions_)),
+        inside_(std::exchange(other.inside_, false)) {}
+  StepOfAll& operator=(StepOfAll&&) = delete;
+  ~StepOfAll() {
+    if (inside_) LeaveAll<EngineWeights>(gates_);
+  }
+
+  void Enter() {
+    if (inside_) Raise(InvalidArgument("this step has been entered already"));
+    EnterOrRaise(timeout_, [&](std::chrono::milliseconds wait) {
+      return EnterAll<EngineWeights>(gates_, wait);
+    });
+    inside_ = true;
+    versions_.clear();
+    for (EngineWeights* const gate : gates_) versions_.push_back(gate->version());
+  }
+  void Leave() {
+    if (!inside_) Raise(InvalidArgument("this step has not been entered"));
+    inside_ = false;
+    LeaveAll<EngineWeights>(gates_);
+  }
+  const std::vector<EngineVersion>& versions() const { return versions_; }
+
+ private:
+  std::vector<Weights> owned_;
+  std::vector<EngineWeights*> gates_;
+  std::chrono::milliseconds timeout_;
+  std::vector<EngineVersion> versions_;
+  bool inside_ = false;
+};
 
 // --- Buffer protocol and DLPack
 // -------------------------------------------------------------------
@@ -180,6 +227,30 @@ void BindStep(nb::module_& module) {
           "The weights are that version, proven.");
 }
 
+void BindStepOfAll(nb::module_& module) {
+  nb::class_<StepOfAll>(module, "EngineStepOfAll",
+                        "A forward step with the weights of several lineages: inside it they are "
+                        "those that one update put together.")
+      .def(
+          "__enter__",
+          [](StepOfAll& self) -> StepOfAll& {
+            self.Enter();
+            return self;
+          },
+          nb::rv_policy::reference)
+      .def(
+          "__exit__", [](StepOfAll& self, nb::handle, nb::handle, nb::handle) { self.Leave(); },
+          nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none())
+      .def_prop_ro("versions", &StepOfAll::versions,
+                   "What each holds, in the order in which they were named: EngineVersion.");
+  module.def(
+      "step_of_all",
+      [](const std::vector<const WeightsHandle*>& all, double timeout) {
+        return StepOfAll(all, Milliseconds(timeout));
+      },
+      nb::arg("all"), nb::arg("timeout"));
+}
+
 }  // namespace
 
 void BindEngine(nb::module_& module) {
@@ -190,6 +261,7 @@ void BindEngine(nb::module_& module) {
       .Field("version", &EngineVersion::version, "")
       .Field("digest", &EngineVersion::digest, "32 hexadecimal digits.")
       .Field("serving", &EngineVersion::serving, "The weights are that version, proven.");
+  BindStepOfAll(module);
   nb::class_<WeightsHandle>(module, "EngineWeights", "As in segue/engine.h.")
       .def_static("attach", &Attach, nb::arg("name"), nb::arg("timeout"))
       .def("names",

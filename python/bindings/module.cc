@@ -15,4 +15,5 @@ NB_MODULE(_core, module) {
   segue::python::BindPublisher(module);
   segue::python::BindEngine(module);
   segue::python::BindReceiver(module);
+  segue::python::BindReceiverGroup(module);
 }

@@ -13,6 +13,7 @@ void BindHooks(nanobind::module_& module);
 void BindImport(nanobind::module_& module);
 void BindPublisher(nanobind::module_& module);
 void BindReceiver(nanobind::module_& module);
+void BindReceiverGroup(nanobind::module_& module);
 void BindView(nanobind::module_& module);
 
 }  // namespace segue::python

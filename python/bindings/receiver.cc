@@ -10,110 +10,25 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include <atomic>
-#include <cstring>
 #include <memory>
-#include <tuple>
 
-#include "bindings/callback.h"
+#include "bindings/bound_model.h"
 #include "bindings/hooks.h"
 #include "bindings/module.h"
 #include "bindings/receiver_handle.h"
 #include "bindings/record.h"
-#include "bindings/source.h"
 #include "bindings/step.h"
+#include "bindings/update_once.h"
 
 namespace segue::python {
 namespace {
 
 using Version = std::optional<std::uint64_t>;
-using Raised = std::shared_ptr<RaisedInCallback>;
-
-// A tensor, how its elements lie in the buffer (address and bytes of the source), and which copy of
-// how many it is.
-using Part = std::tuple<Source, std::optional<View>, std::uint32_t, std::uint32_t>;
-
-struct RanksHandle {
-  SumOverRanks sum;
-};
-
-// --- What C++ calls
-// -------------------------------------------------------------------------------
-
-// A callable that gets a bytearray of 64-bit words in the machine's order, and adds them up over
-// all ranks in place.
-SumOverRanks MakeSum(const Callback& call, const Raised& raised) {
-  return [call, raised](std::span<std::uint64_t> sums) {
-    return InPython(call.what(), raised.get(), [&] {
-      const nb::bytearray words(sums.data(), sums.size_bytes());
-      SEGUE_RETURN_IF_ERROR(call.CallOnly(raised.get(), words));
-      if (words.size() != sums.size_bytes()) {
-        return InvalidArgument(call.what() + " changed the number of words");
-      }
-      std::memcpy(sums.data(), words.data(), sums.size_bytes());
-      return Status();
-    });
-  };
-}
-
-// A generation that cannot be had is another one: nothing is touched.
-std::function<std::uint64_t()> MakeGeneration(const Callback& call, const Raised& raised) {
-  auto last = std::make_shared<std::atomic<std::uint64_t>>(0);
-  return [call, raised, last] {
-    const Status status = call.Call(raised.get(), [&](const nb::object& answer) {
-      *last = nb::cast<std::uint64_t>(answer);
-      return Status();
-    });
-    return status.ok() ? last->load() : ~last->load();
-  };
-}
-
-struct Callables {
-  nb::object generation;
-  nb::object sum_over_ranks;  // None, a RanksHandle or a callable.
-  nb::object close_gate;      // None: a gate of its own.
-  nb::object open_gate;
-};
-
-void SetGate(BoundModel& model, const Callables& callables, const ReceiverHandle::Parts& parts) {
-  if (callables.close_gate.is_none()) {
-    parts.gate->Guard(model);
-    return;
-  }
-  const Raised& raised = parts.raised;
-  model.close_gate = [raised, call = Callback(callables.close_gate, "close_gate")](
-                         std::chrono::milliseconds deadline) {
-    return call.CallOnly(raised.get(), static_cast<double>(deadline.count()) / 1000);
-  };
-  model.open_gate = [raised, call = Callback(callables.open_gate, "open_gate")] {
-    return call.CallOnly(raised.get());
-  };
-}
-
-BoundModel MakeModel(std::vector<Part>&& parts, const Callables& callables,
-                     const ReceiverHandle::Parts& own) {
-  BoundModel model;
-  model.tensors.reserve(parts.size());
-  for (auto& [source, view, copy, copy_count] : parts) {
-    auto& [name, dtype, shape, address, size] = source;
-    model.tensors.push_back({std::move(name), std::move(dtype), std::move(shape),
-                             AddressOf(address.value_or(0), size), size, std::move(view), copy,
-                             copy_count});
-  }
-  model.generation = MakeGeneration(Callback(callables.generation, "generation"), own.raised);
-  if (nb::isinstance<RanksHandle>(callables.sum_over_ranks)) {
-    model.sum_over_ranks = nb::cast<const RanksHandle&>(callables.sum_over_ranks).sum;
-  } else if (!callables.sum_over_ranks.is_none()) {
-    model.sum_over_ranks =
-        MakeSum(Callback(callables.sum_over_ranks, "sum_over_ranks"), own.raised);
-  }
-  SetGate(model, callables, own);
-  return model;
-}
 
 ReceiverHandle::Parts MakeParts(ReceiverOptions& options, const HooksHandle* hooks) {
   ReceiverHandle::Parts parts;
   parts.raised = hooks == nullptr ? std::make_shared<RaisedInCallback>() : hooks->raised;
+  parts.gates.push_back(std::make_shared<StepGate>());
   if (hooks != nullptr) options.hooks = hooks->hooks;
   return parts;
 }
@@ -126,7 +41,7 @@ std::unique_ptr<ReceiverHandle> OpenBound(ReceiverOptions options, std::vector<P
   BoundModel model = MakeModel(std::move(tensors),
                                {std::move(generation), std::move(sum_over_ranks),
                                 std::move(close_gate), std::move(open_gate)},
-                               parts);
+                               parts.raised, *parts.gates.front());
   auto receiver =
       Run([&] { return Receiver::Open(options, std::move(model)); }, parts.raised.get());
   return std::make_unique<ReceiverHandle>(std::move(receiver), parts);
@@ -141,50 +56,16 @@ std::unique_ptr<ReceiverHandle> OpenSegment(ReceiverOptions options, const Hooks
 // --- Updates
 // --------------------------------------------------------------------------------------
 
-constexpr std::string_view kOwnSession = "update-";
-
-std::string NewSession() {
-  static std::atomic<std::uint64_t> count{0};
-  return std::string(kOwnSession) + std::to_string(++count);
-}
-
-// What an update of ours has left applied, as the engine did not do its part, is finished first.
-Status FinishEarlier(Receiver& receiver, const ApplyChoices& choices) {
-  const ReceiverStatus status = receiver.status();
-  if (status.state != ReceiverState::kApplied || !status.session.starts_with(kOwnSession)) {
-    return {};
-  }
-  SEGUE_RETURN_IF_ERROR(receiver.Apply(status.session, choices));
-  return receiver.Resume(status.session);
-}
-
-// As Receiver::Update, but what was not applied is given up, so that the next call starts anew.
-Result<UpdateReport> UpdateOnce(ReceiverHandle& handle, Receiver& receiver,
-                                const PrepareRequest& request, const ApplyChoices& choices,
-                                bool signals) {
-  SEGUE_RETURN_IF_ERROR(FinishEarlier(receiver, choices));
-  SEGUE_RETURN_IF_ERROR(receiver.Prepare(request));
-  SEGUE_RETURN_IF_ERROR(signals ? handle.WaitPreparedOrSignal(receiver, request.session)
-                                : receiver.WaitPrepared());
-  Status applied = receiver.Apply(request.session, choices);
-  if (!applied.ok()) {
-    if (receiver.status().state == ReceiverState::kPrepared) {
-      SEGUE_RETURN_IF_ERROR(receiver.Abort(request.session));
-    }
-    return applied;
-  }
-  SEGUE_RETURN_IF_ERROR(receiver.Resume(request.session));
-  return receiver.status().last;
-}
-
 UpdateReport Update(ReceiverHandle& handle, Version to, bool flush_cache, bool abort_requests) {
   const bool signals = IsMainThread();
   PrepareRequest request;
   request.session = NewSession();
   request.target_version = to;
   const ApplyChoices choices{flush_cache, abort_requests};
-  return handle.Use(
-      [&](Receiver& receiver) { return UpdateOnce(handle, receiver, request, choices, signals); });
+  return handle.Use([&](Receiver& receiver) -> Result<UpdateReport> {
+    SEGUE_RETURN_IF_ERROR(UpdateOnce(handle, receiver, request, choices, signals));
+    return receiver.status().last;
+  });
 }
 
 void WaitPrepared(ReceiverHandle& handle) {
@@ -385,7 +266,7 @@ void BindReceiver(nb::module_& module) {
   receiver.def(
       "step",
       [](ReceiverHandle& self, double timeout) {
-        return LocalStep(self.gate(), Milliseconds(timeout));
+        return LocalStep(self.gates().front(), Milliseconds(timeout));
       },
       nb::arg("timeout") = 30.0);
   receiver.def("close", &ReceiverHandle::Close);

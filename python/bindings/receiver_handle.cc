@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ReceiverHandle: who is inside, and who may still come.
+// HandleOf: who is inside, and who may still come.
 #include "bindings/receiver_handle.h"
 
 #include <thread>
@@ -12,25 +12,28 @@ namespace segue::python {
 namespace {
 
 // The receiver that this thread is in a call of.
-thread_local const ReceiverHandle* in_call_of = nullptr;
+thread_local const void* in_call_of = nullptr;
 
 }  // namespace
 
-Result<const ReceiverHandle*> ReceiverHandle::BeginCall() {
+template <typename Kind>
+Result<const void*> HandleOf<Kind>::BeginCall() {
   SEGUE_RETURN_IF_ERROR(process_.Check("the receiver"));
   const std::lock_guard lock(mutex_);
   if (closed_) return InvalidArgument("the receiver is closed");
   ++calls_;
-  return std::exchange(in_call_of, this);
+  return std::exchange(in_call_of, static_cast<const void*>(this));
 }
 
-void ReceiverHandle::EndCall(const ReceiverHandle* outer) {
+template <typename Kind>
+void HandleOf<Kind>::EndCall(const void* outer) {
   const std::lock_guard lock(mutex_);
   in_call_of = outer;
   if (--calls_ == 0) changed_.notify_all();
 }
 
-void ReceiverHandle::Close() {
+template <typename Kind>
+void HandleOf<Kind>::Close() {
   if (!process_.Check("").ok()) {
     (void)receiver_.release();
     return;
@@ -45,7 +48,8 @@ void ReceiverHandle::Close() {
   receiver_.reset();
 }
 
-Status ReceiverHandle::WaitPreparedOrSignal(Receiver& receiver, const std::string& session) {
+template <typename Kind>
+Status HandleOf<Kind>::WaitPreparedOrSignal(Kind& receiver, const std::string& session) {
   std::mutex mutex;
   std::condition_variable changed;
   std::optional<Status> outcome;
@@ -70,5 +74,8 @@ Status ReceiverHandle::WaitPreparedOrSignal(Receiver& receiver, const std::strin
   }
   return *outcome;
 }
+
+template class HandleOf<Receiver>;
+template class HandleOf<ReceiverGroup>;
 
 }  // namespace segue::python

@@ -11,6 +11,7 @@
     receiver.bind(name, tensor)
     receiver.update(to=7)
 
+`segue.ReceiverGroup` moves several lineages of one engine together, a policy and its draft model.
 `segue.distributed` is for trainers of several ranks (torch.distributed).
 docs/python.md tells more; `python -m segue` is the command line.
 """
@@ -21,6 +22,7 @@ from segue._core import (EngineVersion, PublishReport, ReceiverStatus, SharedTen
 from segue.errors import (CorruptionError, Error, InternalError, InvalidArgumentError,
                           NotFoundError, ResourceExhaustedError, TaintedError, UnavailableError,
                           UnsupportedError, VersionMismatchError)
+from segue.group import ReceiverGroup, step_all
 from segue.publisher import Publisher
 from segue.receiver import Receiver, engine_hooks, http_hooks, local_ranks
 from segue.tensors import TensorSpec
@@ -28,9 +30,9 @@ from segue.weights import Weights, attach
 
 __all__ = [
     "CorruptionError", "EngineVersion", "Error", "InternalError", "InvalidArgumentError",
-    "NotFoundError", "PublishReport", "Publisher", "Receiver", "ReceiverStatus",
+    "NotFoundError", "PublishReport", "Publisher", "Receiver", "ReceiverGroup", "ReceiverStatus",
     "ResourceExhaustedError", "SharedTensor", "TaintedError", "TensorSpec", "UnavailableError",
     "UnsupportedError", "UpdateReport", "VersionMismatchError", "View", "Weights", "__version__",
     "attach", "blocked_scale_views", "box_view", "column_slice", "engine_hooks", "http_hooks",
-    "local_ranks", "remove_segment", "row_slice", "transposed_view",
+    "local_ranks", "remove_segment", "row_slice", "step_all", "transposed_view",
 ]

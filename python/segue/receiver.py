@@ -13,6 +13,11 @@ from segue.tensors import describe
 _open = weakref.WeakSet()
 
 
+def keep_until_the_end(receiver):
+    """Closes it when the interpreter ends, if it lives that long."""
+    _open.add(receiver)
+
+
 class Receiver:
     """Brings live weights from version to version: stages a delta while they are used, holds the
     users at the gate for the apply alone, and reports a version only after proof.
@@ -63,6 +68,7 @@ class Receiver:
         self._sum_over_ranks = sum_over_ranks
         self._parts, self._bound = [], _Bound()
         self._core, self._closed = None, False
+        self._group = None  # That it moves with.
 
     def bind(self, name, tensor, view=None, *, dtype=None, shape=None, copy=0, copies=1):
         """Binds a tensor of the model, or a part of it, to its memory here, before open().
@@ -75,8 +81,8 @@ class Receiver:
         The receiver holds a reference to the tensor until close(), and notices when its memory was
         replaced (`tensor.data = ...`, `resize_`): it refuses to go on then. InvalidArgumentError,
         with nothing bound, for what is not plain, contiguous, writable memory of this process."""
-        if self._core is not None or self._closed:
-            raise InvalidArgumentError("bind() comes before open()")
+        if self._core is not None or self._closed or self._group is not None:
+            raise InvalidArgumentError("bind() comes before open(), and before a group")
         if self._options.name:
             raise InvalidArgumentError("a receiver with a segment has no tensors to bind")
         found = describe(name, tensor)
@@ -94,16 +100,18 @@ class Receiver:
         receiver opens it."""
         if self._closed:
             raise InvalidArgumentError("the receiver is closed")
+        if self._group is not None:
+            raise InvalidArgumentError(f"lineage '{self._options.lineage}' moves with its group "
+                                       "alone")
         if self._core is not None:
             return self
         if self._options.name:
             core = _core.Receiver.open_segment(self._options, self._hooks)
         else:
-            core = self._naming_replaced(_core.Receiver.open_bound, self._options, self._parts,
-                                         self._bound.generation, self._sum_over_ranks,
-                                         *self._gate, self._hooks)
+            core = self._naming_replaced(_core.Receiver.open_bound, self._options, *self._model(),
+                                         self._hooks)
         self._core = core
-        _open.add(self)
+        keep_until_the_end(self)
         return self
 
     def step(self, timeout=30.0):
@@ -187,12 +195,27 @@ class Receiver:
         try:
             return call(*arguments)
         except InvalidArgumentError as error:
-            replaced = self._bound.replaced()
-            if not replaced:
-                raise
-            raise InvalidArgumentError(
-                f"tensor '{replaced}': its memory was replaced while it was bound; nothing was "
-                f"written ({error})") from error
+            self._raise_if_replaced(error)
+            raise
+
+    def _raise_if_replaced(self, error):
+        replaced = self._bound.replaced()
+        if not replaced:
+            return
+        raise InvalidArgumentError(
+            f"tensor '{replaced}': its memory was replaced while it was bound; nothing was "
+            f"written ({error})") from error
+
+    def _model(self):
+        """What is bound, as the module takes it."""
+        return (self._parts, self._bound.generation, self._sum_over_ranks, *self._gate)
+
+    def _check_may_join(self):
+        """For a group that is about to take this receiver."""
+        if self._core is not None or self._closed or self._group is not None:
+            raise InvalidArgumentError("a group takes receivers that were not opened, each once")
+        if self._hooks is not None:
+            raise InvalidArgumentError("hooks are the group's: its receivers have none")
 
 
 class _Bound:

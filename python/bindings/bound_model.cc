@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Bound model: callbacks enter Python from any thread; what they raise is a failure.
+#include "bindings/bound_model.h"
+
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "bindings/callback.h"
+
+namespace segue::python {
+namespace {
+
+// A callable that gets a bytearray of 64-bit words in the machine's order, and adds them up over
+// all ranks in place.
+SumOverRanks MakeSum(const Callback& call, const Raised& raised) {
+  return [call, raised](std::span<std::uint64_t> sums) {
+    return InPython(call.what(), raised.get(), [&] {
+      const nb::bytearray words(sums.data(), sums.size_bytes());
+      SEGUE_RETURN_IF_ERROR(call.CallOnly(raised.get(), words));
+      if (words.size() != sums.size_bytes()) {
+        return InvalidArgument(call.what() + " changed the number of words");
+      }
+      std::memcpy(sums.data(), words.data(), sums.size_bytes());
+      return Status();
+    });
+  };
+}
+
+// A generation that cannot be had is another one: nothing is touched.
+std::function<std::uint64_t()> MakeGeneration(const Callback& call, const Raised& raised) {
+  auto last = std::make_shared<std::atomic<std::uint64_t>>(0);
+  return [call, raised, last] {
+    const Status status = call.Call(raised.get(), [&](const nb::object& answer) {
+      *last = nb::cast<std::uint64_t>(answer);
+      return Status();
+    });
+    return status.ok() ? last->load() : ~last->load();
+  };
+}
+
+void SetGate(BoundModel& model, const Callables& callables, const Raised& raised, StepGate& gate) {
+  if (callables.close_gate.is_none()) {
+    gate.Guard(model);
+    return;
+  }
+  model.close_gate = [raised, call = Callback(callables.close_gate, "close_gate")](
+                         std::chrono::milliseconds deadline) {
+    return call.CallOnly(raised.get(), static_cast<double>(deadline.count()) / 1000);
+  };
+  model.open_gate = [raised, call = Callback(callables.open_gate, "open_gate")] {
+    return call.CallOnly(raised.get());
+  };
+}
+
+}  // namespace
+
+BoundModel MakeModel(std::vector<Part>&& parts, const Callables& callables, const Raised& raised,
+                     StepGate& gate) {
+  BoundModel model;
+  model.tensors.reserve(parts.size());
+  for (auto& [source, view, copy, copy_count] : parts) {
+    auto& [name, dtype, shape, address, size] = source;
+    model.tensors.push_back({std::move(name), std::move(dtype), std::move(shape),
+                             AddressOf(address.value_or(0), size), size, std::move(view), copy,
+                             copy_count});
+  }
+  model.generation = MakeGeneration(Callback(callables.generation, "generation"), raised);
+  if (nb::isinstance<RanksHandle>(callables.sum_over_ranks)) {
+    model.sum_over_ranks = nb::cast<const RanksHandle&>(callables.sum_over_ranks).sum;
+  } else if (!callables.sum_over_ranks.is_none()) {
+    model.sum_over_ranks = MakeSum(Callback(callables.sum_over_ranks, "sum_over_ranks"), raised);
+  }
+  SetGate(model, callables, raised, gate);
+  return model;
+}
+
+}  // namespace segue::python

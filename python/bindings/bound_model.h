@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Bound model: tensors, gate, generation and ranks as Python gives them, as segue/receiver.h takes
+// them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "bindings/interpreter.h"
+#include "bindings/source.h"
+#include "segue/receiver.h"
+#include "segue/step_gate.h"
+
+namespace segue::python {
+
+using Raised = std::shared_ptr<RaisedInCallback>;
+
+// A tensor, how its elements lie in the buffer (address and bytes of the source), and which copy of
+// how many it is.
+using Part = std::tuple<Source, std::optional<View>, std::uint32_t, std::uint32_t>;
+
+struct RanksHandle {
+  SumOverRanks sum;
+};
+
+struct Callables {
+  nb::object generation;
+  nb::object sum_over_ranks;  // None, a RanksHandle or a callable.
+  nb::object close_gate;      // None: `gate` of MakeModel.
+  nb::object open_gate;
+};
+
+// What callables raise is kept in `raised`. `gate` outlives the receiver.
+BoundModel MakeModel(std::vector<Part>&& parts, const Callables& callables, const Raised& raised,
+                     StepGate& gate);
+
+}  // namespace segue::python

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ReceiverGroup: the lineages of one engine, a policy and its draft model say, moved together or
+not at all; and steps that read all of them."""
+
+from collections.abc import Mapping
+
+from segue import _core
+from segue.errors import InvalidArgumentError
+from segue.receiver import keep_until_the_end
+
+
+class ReceiverGroup:
+    """Receivers of one engine, as one: an update stages all, closes all gates, applies all, and
+    only then opens them again. Where one lineage fails, none has moved.
+
+        policy = segue.Receiver("dir:/mnt/run7", lineage="policy")
+        draft = segue.Receiver("dir:/mnt/run7", lineage="draft")
+        ...                                      # bind() the tensors of each.
+        group = segue.ReceiverGroup([policy, draft])
+        group.update()                           # The newest of each.
+        group.update({"policy": 8, "draft": 3})  # A lineage that is not named stays.
+        with group.step(): ...                   # In the threads that compute with them.
+
+    `receivers`: up to 16, each of another lineage, none of them opened yet; from now on they move
+    with the group alone. Their order is the one in which gates close, and in which engines of other
+    processes enter them (`segue.step_all`). All have tensors of this process, or all have names.
+    `hooks`: control of the engine; the receivers have none. `same_version`: "the newest" is the
+    highest number that all lineages offer, for trainers that publish them in step.
+
+    Calls are those of Receiver, and so are errors; `gate_timeout` of the first receiver is for all
+    gates together. docs/protocol.md, section 15.
+    """
+
+    def __init__(self, receivers, *, hooks=None, same_version=False):
+        self._receivers = list(receivers)
+        self._hooks, self._same_version = hooks, same_version
+        self._core, self._closed = None, False
+        named = {bool(receiver._options.name) for receiver in self._receivers}
+        if len(named) != 1:
+            raise InvalidArgumentError("a group has receivers that all have a segment's name, or "
+                                       "that all have tensors of this process")
+        self._has_segments = named.pop()
+        for receiver in self._receivers:
+            receiver._check_may_join()
+        if len({id(receiver) for receiver in self._receivers}) != len(self._receivers):
+            raise InvalidArgumentError("a receiver is in the group twice")
+        for receiver in self._receivers:
+            receiver._group = self
+        self.lineages = [receiver._options.lineage for receiver in self._receivers]
+
+    def open(self):
+        """Proves which versions the weights are: bound tensors stay at them, segments go to the
+        newest, together. The first call that needs an open group opens it."""
+        if self._closed:
+            raise InvalidArgumentError("the group is closed")
+        if self._core is not None:
+            return self
+        options = [receiver._options for receiver in self._receivers]
+        if self._has_segments:
+            core = _core.ReceiverGroup.open_segments(options, self._same_version, self._hooks)
+        else:
+            core = self._naming_replaced(
+                _core.ReceiverGroup.open_bound, options,
+                [receiver._model() for receiver in self._receivers], self._same_version,
+                self._hooks)
+        self._core = core
+        keep_until_the_end(self)
+        return self
+
+    def step(self, timeout=30.0):
+        """A context manager around each use of the bound weights, of any of them, in any thread of
+        this process."""
+        return self.open()._core.step(timeout)
+
+    def update(self, to=None, *, flush_cache=True, abort_requests=False):
+        """Goes to `to`: None (the newest of each), one number for all, or {lineage: version}, where
+        a lineage that is not named stays. Returns {lineage: UpdateReport} of those that took part.
+        Where it fails before the apply, nothing is changed and nothing is left prepared."""
+        self._call("update", *_targets(to), flush_cache, abort_requests)
+        took_part = to if isinstance(to, Mapping) else self.lineages
+        return {lineage: status.last for lineage, status in self.status.items()
+                if lineage in took_part}
+
+    def prepare(self, to=None, session=""):
+        """Begins to fetch, check and stage all, and returns at once."""
+        self._call("prepare", session, *_targets(to))
+
+    def wait_prepared(self):
+        """Waits until nothing is being prepared; raises what the prepare failed with."""
+        self._call("wait_prepared")
+
+    def apply(self, session="", *, flush_cache=True, abort_requests=False):
+        """Closes all gates, applies what is prepared, and proves it."""
+        self._call("apply", session, flush_cache, abort_requests)
+
+    def resume(self, session="", *, keep_pause=False):
+        """Opens the gates after an apply and lets the engine go on."""
+        self._call("resume", session, keep_pause)
+
+    def abort(self, session=""):
+        """Gives up a prepare or what it made."""
+        self._call("abort", session)
+
+    def clear(self):
+        """Forgets an update that failed, was aborted or has resumed."""
+        self._call("clear")
+
+    def follow(self, interval=0.1):
+        """From now on looks every `interval` seconds, and takes the newest of each, together, as
+        soon as any lineage has something newer (with `same_version`: once all have it)."""
+        self._call("follow", interval)
+
+    def rebuild(self, to=None):
+        """Reads all checkpoints again and goes to `to`; a mapping must name all lineages."""
+        self._call("rebuild", *_targets(to))
+
+    def versions(self):
+        """{lineage: versions that the store offers now, ascending}."""
+        return {lineage: self._call("versions", lineage) for lineage in self.lineages}
+
+    @property
+    def status(self):
+        """{lineage: ReceiverStatus}; state and session are those of all."""
+        return dict(zip(self.lineages, self._call("status")))
+
+    def close(self):
+        """Waits for calls that are under way, ends the follower and lets go of the tensors."""
+        self._closed = True
+        if self._core is not None:
+            self._core.close()
+        for receiver in self._receivers:
+            receiver.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __reduce__(self):
+        raise TypeError("a ReceiverGroup cannot be pickled: open one in each process")
+
+    def _call(self, method, *arguments):
+        return self._naming_replaced(getattr(self.open()._core, method), *arguments)
+
+    def _naming_replaced(self, call, *arguments):
+        try:
+            return call(*arguments)
+        except InvalidArgumentError as error:
+            for receiver in self._receivers:
+                receiver._raise_if_replaced(error)
+            raise
+
+
+def step_all(*weights, timeout=30.0):
+    """A context manager around a forward step that reads several `Weights`, in the order of their
+    group: inside it they are those that one update put together. `step.versions` says which.
+
+        policy, draft = segue.attach("engine-0"), segue.attach("engine-0.draft")
+        with segue.step_all(policy, draft) as step: ...
+
+    While it waits (at most `timeout` seconds, UnavailableError then) it is inside none of them."""
+    return _core.step_of_all([one._core for one in weights], timeout)
+
+
+def _targets(to):
+    """A version for all and versions by lineage, as the module takes them."""
+    if not isinstance(to, Mapping):
+        return to, {}
+    if not to:
+        raise InvalidArgumentError("an empty mapping of versions names no lineage")
+    return None, dict(to)
