@@ -2,9 +2,14 @@
 """The policy: a small Qwen3 with random weights, built from a configuration; a short pretraining
 on a careless teacher, so that there is something to reinforce; and the GRPO loss."""
 
+import os
+import time
+
 import torch
 import torch.nn.functional as F
-from transformers import AutoModelForCausalLM, Qwen3Config
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # Nothing is downloaded, whatever a library looks for.
+from transformers import AutoModelForCausalLM, Qwen3Config  # noqa: E402
 
 import task
 
@@ -57,21 +62,22 @@ def grpo_loss(model, rollout, clip=0.2):
 
 class Decoder:
     """Answers one batch of prompts token by token. Whoever calls `next_token` holds the weights for
-    that one forward step; where they have changed since the last one, what the cache keeps is of
-    the old weights, and the tokens so far are read again."""
+    that one forward step. Where they have changed since the last one, what the cache keeps is of
+    the old weights: the tokens so far are read again, and `read_again_s` counts such steps."""
 
     def __init__(self, model, prompts, generator):
         self.model, self.generator = model, generator
         self.tokens, self.log_probabilities = prompts, []
         self.cache, self.version = None, None
-        self.read_again = 0  # Tokens.
+        self.read_again_s = 0.0
 
     @torch.no_grad()
     def next_token(self, version):
-        if version != self.version:
-            if self.cache is not None:
-                self.read_again += self.tokens.numel()
-            self.cache, self.version = None, version
+        begin = time.perf_counter()
+        stale = self.cache is not None and version != self.version
+        if stale:
+            self.cache = None
+        self.version = version
         unread = self.tokens if self.cache is None else self.tokens[:, -1:]
         output = self.model(unread, past_key_values=self.cache, use_cache=True)
         self.cache = output.past_key_values
@@ -79,6 +85,8 @@ class Decoder:
         token = torch.multinomial(chances.exp(), 1, generator=self.generator)
         self.log_probabilities.append(chances.gather(1, token))
         self.tokens = torch.cat([self.tokens, token], 1)
+        if stale:
+            self.read_again_s += time.perf_counter() - begin
 
     @property
     def answers(self):

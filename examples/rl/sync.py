@@ -32,7 +32,7 @@ class SegueSampler:
     parameters are those very bytes."""
 
     def __init__(self, setup, model):
-        self.weights = segue.attach(setup.segment)
+        self.weights = segue.attach(setup.segment, timeout=60)
         for name, parameter in model.named_parameters():
             parameter.data = self.weights.torch(name)
         self.waited_s = 0.0

@@ -5,7 +5,7 @@ can be checked, and the reward is the share of digits that stand where they belo
 import torch
 
 DIGITS = 4
-SEPARATOR, START = 10, 11
+SEPARATOR, START = 10, 11  # Tokens; 0 to 9 are the digits.
 VOCABULARY = 16
 PROMPT_SIZE = DIGITS + 2
 

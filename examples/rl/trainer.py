@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The trainer process: takes what was sampled last, makes a GRPO step, sends the new weights on."""
 
-import queue
 import time
 
 import torch
@@ -14,16 +13,17 @@ import sync
 LAG_MAX = 4
 
 
-def newest_rollout(rollouts, version):
-    """The last one that is there; waits for one that is not too old."""
-    rollout = rollouts.get(timeout=120)
-    while True:
-        try:
-            rollout = rollouts.get_nowait()
-        except queue.Empty:
-            if version - rollout["version"] <= LAG_MAX:
-                return rollout
-            rollout = rollouts.get(timeout=120)
+def take(rollouts, count, version):
+    """`count` of the last rollouts as one; waits for those that are not there or too old."""
+    taken = []
+    while len(taken) < count:
+        rollout = rollouts.get(timeout=120)
+        if version - rollout["version"] <= LAG_MAX:
+            taken.append(rollout)
+    joined = {name: torch.cat([rollout[name] for rollout in taken])
+              for name in ("prompts", "answers", "log_probabilities", "reward")}
+    return {**joined, "groups": sum(rollout["groups"] for rollout in taken),
+            "version": min(rollout["version"] for rollout in taken)}
 
 
 def run(setup, rollouts, records):
@@ -34,7 +34,7 @@ def run(setup, rollouts, records):
     optimizer = torch.optim.AdamW(model.parameters(), lr=setup.learning_rate, weight_decay=0.0)
     transport = sync.TRAINERS[setup.mode](setup)
     for step in range(1, setup.steps + 1):
-        rollout = newest_rollout(rollouts, step - 1)
+        rollout = take(rollouts, setup.batches, step - 1)
         loss = policy.grpo_loss(model, rollout)
         optimizer.zero_grad()
         loss.backward()
@@ -43,9 +43,12 @@ def run(setup, rollouts, records):
         weights = policy.served(model)
         begin = time.perf_counter()
         sent = transport.send(weights, step)
-        records.put({"step": step, "reward": rollout["reward"].mean().item(),
-                     "lag": step - 1 - rollout["version"],
-                     "send_s": time.perf_counter() - begin, **sent})
+        reward = rollout["reward"].mean().item()
+        records.put(("trainer", {"step": step, "reward": reward,
+                                 "lag": step - 1 - rollout["version"],
+                                 "send_s": time.perf_counter() - begin, **sent}))
+        if step % 10 == 0:
+            print(f"{setup.mode}: step {step} of {setup.steps}, reward {reward:.2f}", flush=True)
     save_file(weights, setup.final)
     # Until the sampler has the last version, too: a broadcast needs both.
     setup.finished.wait(timeout=120)
