@@ -46,7 +46,7 @@ struct PublishOptions {
   std::optional<std::uint64_t> chunk_size = {};
   unsigned threads = 0;  // 0: every core.
   // Several owners (trainer ranks) of one version: each calls with its number and the same session
-  // name; owner 0 waits for the others and makes the version visible.
+  // name; owner 0 waits for the others and makes the version visible, for which the others wait.
   std::uint32_t owner = 0;
   std::uint32_t owner_count = 1;
   std::string session = {};  // [A-Za-z0-9._-]; required when owner_count > 1.
@@ -67,7 +67,7 @@ struct PublishReport {
   std::string base_digest;  // 32 hexadecimal digits.
   std::string target_digest;
   bool already_published = false;  // A version with the same content was there: `target_version`.
-  bool committed = false;  // The version is visible (owners other than 0: not by this call).
+  bool committed = false;          // The version is visible.
   std::uint64_t model_bytes = 0;
   std::uint64_t payload_bytes = 0;  // Of all owners known to this call.
   std::uint64_t published_bytes =

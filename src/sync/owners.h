@@ -37,12 +37,10 @@ class OwnerExchange {
   // Owner 0: opens a round. From here on only what is handed in to it counts.
   Status OpenRound();
 
-  // Owners other than 0, without rounds: leaves a record for owner 0.
-  Status HandIn(const DeltaIdentity& identity, const PayloadEntry& payload);
   // Owner 0: waits for the others; adds their digests and counts to `identity`, and their payloads.
   // InvalidArgument naming the tensor that two owners cover, or none. Closes the round.
   Status Collect(DeltaIdentity& identity, std::vector<PayloadEntry>& payloads);
-  // Owners other than 0, with rounds: hands in to each that is open until the version that has
+  // Owners other than 0: hands in to each that is open until the version that has
   // `payload` is visible. Unavailable when it is not in twice the time that owner 0 waits.
   Status HandInUntilVisible(const DeltaIdentity& identity, const PayloadEntry& payload);
   // Owner 0, at the end. What stays becomes a warning.
@@ -50,6 +48,8 @@ class OwnerExchange {
 
  private:
   using Deadline = Environment::Clock::time_point;
+  // Leaves a record in the round for owner 0.
+  Status HandIn(const DeltaIdentity& identity, const PayloadEntry& payload);
   std::string Folder() const;
   std::string RecordName(std::uint32_t owner) const;
   Status CollectAll(DeltaIdentity& identity, std::vector<PayloadEntry>& payloads);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
 
 #include "checkpoint/testing.h"
 
@@ -42,8 +43,18 @@ class OwnersTest : public testing::Test {
     payload.object = object_name::Payload("default", 7, owner, 3, payload.sha256);
     return payload;
   }
+  // To the rounds that are open. Nobody makes a version of it: Unavailable, in the end.
   Status HandIn(std::uint32_t owner, const DeltaIdentity& identity) {
-    return OwnerExchange(*store_, options_[owner]).HandIn(identity, Payload(owner));
+    options_[owner].owner_timeout_seconds = 0.01;
+    return OwnerExchange(*store_, options_[owner]).HandInUntilVisible(identity, Payload(owner));
+  }
+  // What owner 0 makes of what is handed in to its round by `hand_in`.
+  Status Collect(const std::function<void()>& hand_in, DeltaIdentity& identity,
+                 std::vector<PayloadEntry>& payloads) {
+    OwnerExchange exchange(*store_, options_[0]);
+    SEGUE_RETURN_IF_ERROR(exchange.OpenRound());
+    hand_in();
+    return exchange.Collect(identity, payloads);
   }
 
   test::TemporaryDirectory directory_;
@@ -52,12 +63,13 @@ class OwnersTest : public testing::Test {
 };
 
 TEST_F(OwnersTest, AddsUp) {
-  ASSERT_TRUE(HandIn(1, Identity(10)).ok());
-  ASSERT_TRUE(HandIn(2, Identity(100)).ok());
-  OwnerExchange exchange(*store_, options_[0]);
   DeltaIdentity identity = Identity(1);
   std::vector<PayloadEntry> payloads = {Payload(0)};
-  const Status status = exchange.Collect(identity, payloads);
+  const auto hand_in = [&] {
+    EXPECT_EQ(HandIn(1, Identity(10)).code(), StatusCode::kUnavailable);
+    EXPECT_EQ(HandIn(2, Identity(100)).code(), StatusCode::kUnavailable);
+  };
+  const Status status = Collect(hand_in, identity, payloads);
   ASSERT_TRUE(status.ok()) << status.ToString();
   EXPECT_EQ(payloads.size(), 3u);
   EXPECT_EQ(identity.changed_chunks, 111u);
@@ -65,14 +77,16 @@ TEST_F(OwnersTest, AddsUp) {
   EXPECT_EQ(identity.base_digest, (Digest{{111, 3}}));
   EXPECT_EQ(identity.target_digest, (Digest{{111, 6}}));
   std::vector<std::string> warnings;
-  exchange.RemoveRecords(warnings);
+  OwnerExchange(*store_, options_[0]).RemoveRecords(warnings);
   EXPECT_TRUE(warnings.empty());
   EXPECT_TRUE(store_->List(object_name::OwnerFolder("default", 7, "a")).value().empty());
 }
 
 TEST_F(OwnersTest, TheSameTwiceIsFine) {
-  ASSERT_TRUE(HandIn(1, Identity(10)).ok());
-  EXPECT_TRUE(HandIn(1, Identity(10)).ok());
+  OwnerExchange exchange(*store_, options_[0]);
+  ASSERT_TRUE(exchange.OpenRound().ok());
+  EXPECT_EQ(HandIn(1, Identity(10)).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(HandIn(1, Identity(10)).code(), StatusCode::kUnavailable);
   const Status other = HandIn(1, Identity(11));
   EXPECT_EQ(other.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(other.message().find("--session"), std::string::npos);
@@ -81,10 +95,9 @@ TEST_F(OwnersTest, TheSameTwiceIsFine) {
 TEST_F(OwnersTest, OfAnotherStep) {
   DeltaIdentity other = Identity(10);
   other.target_layout = HashSha256(AsBytes("other"));
-  ASSERT_TRUE(HandIn(1, other).ok());
   DeltaIdentity identity = Identity(1);
   std::vector<PayloadEntry> payloads;
-  const Status status = OwnerExchange(*store_, options_[0]).Collect(identity, payloads);
+  const Status status = Collect([&] { (void)HandIn(1, other); }, identity, payloads);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.ToString();
 }
 
@@ -92,10 +105,9 @@ TEST_F(OwnersTest, OfAnotherStep) {
 TEST_F(OwnersTest, OfAnotherBase) {
   DeltaIdentity other = Identity(10);
   other.base_version = 5;
-  ASSERT_TRUE(HandIn(1, other).ok());
   DeltaIdentity identity = Identity(1);
   std::vector<PayloadEntry> payloads;
-  const Status status = OwnerExchange(*store_, options_[0]).Collect(identity, payloads);
+  const Status status = Collect([&] { (void)HandIn(1, other); }, identity, payloads);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.ToString();
 }
 
@@ -154,10 +166,9 @@ TEST_F(OwnersTest, RecordUnderAnotherRoundsName) {
 // One deadline for all, however many are missing.
 TEST_F(OwnersTest, Missing) {
   const auto begin = std::chrono::steady_clock::now();
-  ASSERT_TRUE(HandIn(1, Identity(10)).ok());
   DeltaIdentity identity = Identity(1);
   std::vector<PayloadEntry> payloads;
-  const Status status = OwnerExchange(*store_, options_[0]).Collect(identity, payloads);
+  const Status status = Collect([&] { (void)HandIn(1, Identity(10)); }, identity, payloads);
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_NE(status.message().find("owner 2 of 3"), std::string::npos) << status.message();
   EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(200));

@@ -40,7 +40,7 @@ class Publication {
     report_.encode_s = watch.Lap();
     if (options_.confirm) SEGUE_RETURN_IF_ERROR(options_.confirm());
     SEGUE_RETURN_IF_ERROR(commit.Run(pending_));
-    if (report_.committed) commit.CleanUp(pending_);
+    if (options_.owner == 0) commit.CleanUp(pending_);
     report_.commit_s = watch.Lap();
     return report_;
   }

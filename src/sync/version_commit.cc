@@ -91,13 +91,9 @@ Status VersionCommit::Run(PendingVersion& pending) {
 Status VersionCommit::HandIn(PendingVersion& pending) {
   SEGUE_RETURN_IF_ERROR(CommitPayload(pending));
   OwnerExchange owners(store_, options_, environment_);
-  if (pending.tensors != nullptr) {
-    owners.SetCoverage(plan_, *pending.tensors);
-    SEGUE_RETURN_IF_ERROR(owners.HandInUntilVisible(pending.identity, pending.payload));
-    report_.committed = true;
-  } else {
-    SEGUE_RETURN_IF_ERROR(owners.HandIn(pending.identity, pending.payload));
-  }
+  if (pending.tensors != nullptr) owners.SetCoverage(plan_, *pending.tensors);
+  SEGUE_RETURN_IF_ERROR(owners.HandInUntilVisible(pending.identity, pending.payload));
+  report_.committed = true;
   FillReport(pending.identity, pending.payload.size);
   return {};
 }
@@ -108,10 +104,8 @@ Status VersionCommit::MakeVisible(PendingVersion& pending) {
   manifest.model_bytes = plan_.model_size();
   manifest.payloads.push_back(pending.payload);
   OwnerExchange owners(store_, options_, environment_);
-  if (pending.tensors != nullptr) {
-    owners.SetCoverage(plan_, *pending.tensors);
-    SEGUE_RETURN_IF_ERROR(owners.OpenRound());
-  }
+  if (pending.tensors != nullptr) owners.SetCoverage(plan_, *pending.tensors);
+  if (options_.owner_count > 1) SEGUE_RETURN_IF_ERROR(owners.OpenRound());
   SEGUE_RETURN_IF_ERROR(owners.Collect(identity, manifest.payloads));
   SEGUE_ASSIGN_OR_RETURN(VersionChoice choice, ChooseVersion(lineage_, options_, identity));
   identity.base_version = choice.base;

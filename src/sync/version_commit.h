@@ -31,8 +31,7 @@ struct PendingVersion {
   std::unique_ptr<StoreWriter> writer;    // Holds the payload until it has a name.
   const Layout* base_layout = nullptr;    // Null: the store has it.
   const Layout* target_layout = nullptr;  // The same.
-  // What this owner of several covers, who all commit at the same time, in rounds. Null: its share
-  // of the chunks, and the session alone says what belongs together.
+  // What this owner of several covers. Null: its share of the chunks.
   const TensorSet* tensors = nullptr;
 
   void SetPayload(std::uint32_t owner, const PayloadSummary& summary, Digest base_digest,
@@ -55,7 +54,7 @@ class VersionCommit {
   // The numbers that the version takes as far as they can be known before anything is encoded.
   Status ChooseNumbers(DeltaIdentity& identity) const;
   // Owner 0: gathers what the others have and makes the version visible; other owners hand in what
-  // they have, and wait for the version where there are rounds. Fills the report;
+  // they have, and wait for the version. Fills the report;
   // `pending.identity` says what it has become.
   Status Run(PendingVersion& pending);
   // Makes the payload durable, under its name; Run does it where that has not been done.
