@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <limits>
 #include <new>
@@ -136,6 +137,22 @@ Status CheckShell(const CLI::App& parser) {
   return {};
 }
 
+// A file that a variable of the environment names. One that is set is meant: the parser takes an
+// empty one for none, and nothing would be verified, or signed, without a word.
+Status CheckEnvironment(const CLI::App& parser) {
+  for (const CLI::Option* const option : parser.get_options()) {
+    const std::string variable = option->get_envname();
+    const char* const value = variable.empty() ? nullptr : std::getenv(variable.c_str());
+    if (value == nullptr ||
+        std::string_view(value).find_first_not_of(" \t\r\n") != std::string_view::npos) {
+      continue;
+    }
+    return InvalidArgument("the environment variable " + variable + " is set and empty, expected " +
+                           "what " + option->get_name() + " takes; unset it where none is wanted");
+  }
+  return {};
+}
+
 // Standard output last: a full disk or a closed pipe loses the result, and that is a failure.
 Status FlushOutput() {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return Status();
@@ -204,8 +221,9 @@ int Run(const std::vector<std::string>& arguments) {
     return Show(name, UsageError(error, verbs, arguments), json);
   }
   const Verb* const verb = FindParsed(verbs);
-  const Status home = CheckShell(*verb->parser);
-  return Show(verb->parser->get_name(), home.ok() ? verb->run() : home, json);
+  Status sound = CheckShell(*verb->parser);
+  if (sound.ok()) sound = CheckEnvironment(*verb->parser);
+  return Show(verb->parser->get_name(), sound.ok() ? verb->run() : sound, json);
 }
 
 }  // namespace

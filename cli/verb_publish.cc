@@ -4,7 +4,6 @@
 #include <fmt/core.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <memory>
 
@@ -14,6 +13,7 @@
 #include "cli/watch_loop.h"
 #include "segue/fleet.h"
 #include "segue/publish.h"
+#include "segue/token.h"
 
 namespace segue::cli {
 namespace {
@@ -46,7 +46,6 @@ std::string Headline(const PublishReport& report) {
   const std::string step = fmt::format("{}: version {} to {}", Printable(report.lineage),
                                        report.base_version, report.target_version);
   if (report.already_published) return step + " was published already, with this very content";
-  if (!report.committed) return step + ": this owner's payload is ready, owner 0 makes it visible";
   return step + " published";
 }
 
@@ -93,7 +92,7 @@ void AddOwnerOptions(CLI::App& verb, PublishOptions& options) {
     return valid ? "" : fmt::format("expected seconds above 0, found '{}'", text);
   };
   verb.add_option("--owner-timeout", options.owner_timeout_seconds,
-                  "Seconds that owner 0 waits for the others (600)")
+                  "Seconds that owner 0 waits for the others (600); they wait for it twice as long")
       ->check(CLI::Validator(positive, "", "seconds"))
       ->type_name("S");
 }
@@ -227,13 +226,14 @@ Verb AddPublish(CLI::App& program) {
     const auto anchors = ParseAnchors(arguments->anchors);
     if (!anchors.ok()) return anchors.status();
     options->anchors = anchors.value();
-    const char* const token = std::getenv("SEGUE_TOKEN");
+    const Result<std::string> token = TokenFromEnvironment("SEGUE_TOKEN");
+    if (!token.ok()) return token.status();
     Cohort& cohort = arguments->cohort;
     for (const std::string& engine : cohort.engines) {
       const Status valid = CheckEngineUrl(engine);
       if (!valid.ok()) return valid;
     }
-    cohort.probe = HttpEngineProbe(token != nullptr ? token : "");
+    cohort.probe = HttpEngineProbe(token.value());
     cohort.timeout =
         std::chrono::milliseconds(static_cast<std::int64_t>(arguments->wait_timeout_s * 1000));
     if (!arguments->watch.directory.empty()) {

@@ -4,8 +4,8 @@
 // and answers over HTTP, until SIGINT or SIGTERM. The segment stays, unless --remove was given.
 #include <fmt/core.h>
 
-#include <cstdlib>
 #include <memory>
+#include <utility>
 
 #include "cli/output.h"
 #include "cli/progress_bar.h"
@@ -13,6 +13,7 @@
 #include "cli/verbs.h"
 #include "segue/engine_hooks.h"
 #include "segue/server.h"
+#include "segue/token.h"
 
 namespace segue::cli {
 namespace {
@@ -145,7 +146,9 @@ class Narrator {
 
 Status AddHooks(ServeArguments& arguments) {
   if (arguments.engine.url.empty()) return {};
-  if (const char* const token = std::getenv("SEGUE_ENGINE_TOKEN")) arguments.engine.token = token;
+  Result<std::string> token = TokenFromEnvironment("SEGUE_ENGINE_TOKEN");
+  if (!token.ok()) return token.status();
+  arguments.engine.token = std::move(token).value();
   Result<EngineHooks> hooks = MakeHttpHooks(arguments.engine);
   if (!hooks.ok()) return hooks.status();
   arguments.options.receiver.hooks = std::move(hooks).value();
@@ -189,28 +192,48 @@ Status RemoveSegments(const ServeOptions& options) {
   return {};
 }
 
+// What happens, until it is to stop.
+void Tell(const Server& server, bool json) {
+  Announce(server, json);
+  std::vector<Narrator> narrators = MakeNarrators(server.statuses(), json);
+  while (!StopRequested()) {
+    WaitForStop(kLookInterval);
+    const std::vector<ReceiverStatus> now = server.statuses();
+    for (std::size_t i = 0; i < now.size(); ++i) narrators[i].Look(now[i]);
+  }
+}
+
+// A stop meanwhile ends what waits for the engine, and so the start.
+Status AwaitReady(Server& server) {
+  while (!server.IsSettled(kLookInterval)) {
+    if (StopRequested()) server.Stop();
+  }
+  return server.WaitReady();
+}
+
+// Ours, and that of the store and of relays.
+Status TakeTokens(ServeOptions& options) {
+  SEGUE_ASSIGN_OR_RETURN(options.token, TokenFromEnvironment("SEGUE_TOKEN"));
+  SEGUE_ASSIGN_OR_RETURN(options.relay.token, TokenFromEnvironment("SEGUE_STORE_TOKEN"));
+  return {};
+}
+
 Result<Report> Serve(ServeArguments& arguments, bool json) {
   CatchStopSignals();
   ServeOptions& options = arguments.options;
   options.receiver.gate_deadline = std::chrono::milliseconds(arguments.gate_deadline_ms);
   if (arguments.follow_ms != 0) options.follow = std::chrono::milliseconds(arguments.follow_ms);
-  if (const char* const token = std::getenv("SEGUE_TOKEN")) options.token = token;
-  if (const char* const token = std::getenv("SEGUE_STORE_TOKEN")) options.relay.token = token;
+  SEGUE_RETURN_IF_ERROR(TakeTokens(options));
   if (arguments.relay && options.relay.listen.empty()) options.relay.listen = "127.0.0.1:0";
   SEGUE_RETURN_IF_ERROR(AddFurther(arguments));
   SEGUE_RETURN_IF_ERROR(AddHooks(arguments));
   const Result<std::unique_ptr<Server>> server = Server::Start(options);
   if (!server.ok()) return server.status();
   const Status ready =
-      WithProgress("serve", [&](const Progress&) { return server.value()->WaitReady(); });
+      WithProgress("serve", [&](const Progress&) { return AwaitReady(*server.value()); });
   if (!ready.ok()) return ready;
-  Announce(*server.value(), json);
-  std::vector<Narrator> narrators = MakeNarrators(server.value()->statuses(), json);
-  while (!StopRequested()) {
-    WaitForStop(kLookInterval);
-    const std::vector<ReceiverStatus> now = server.value()->statuses();
-    for (std::size_t i = 0; i < now.size(); ++i) narrators[i].Look(now[i]);
-  }
+  // After a stop in the start there is nothing to tell of any more.
+  if (!StopRequested()) Tell(*server.value(), json);
   server.value()->Stop();
   if (arguments.remove) SEGUE_RETURN_IF_ERROR(RemoveSegments(options));
   Report report;

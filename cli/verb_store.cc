@@ -4,15 +4,16 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "cli/output.h"
 #include "cli/signals.h"
 #include "cli/verbs.h"
 #include "segue/store_server.h"
+#include "segue/token.h"
 
 namespace segue::cli {
 namespace {
@@ -40,12 +41,11 @@ Result<std::string> ReadToken(const std::string& path) {
 Result<Report> Serve(StoreArguments& arguments, bool json) {
   CatchStopSignals();
   StoreServerOptions& options = arguments.options;
-  if (const char* const token = std::getenv("SEGUE_STORE_TOKEN")) options.token = token;
-  if (!arguments.token_file.empty()) {
-    Result<std::string> token = ReadToken(arguments.token_file);
-    if (!token.ok()) return token.status();
-    options.token = std::move(token).value();
-  }
+  Result<std::string> token = arguments.token_file.empty()
+                                  ? TokenFromEnvironment("SEGUE_STORE_TOKEN")
+                                  : ReadToken(arguments.token_file);
+  if (!token.ok()) return token.status();
+  options.token = std::move(token).value();
   const auto server = StoreServer::Start(options);
   if (!server.ok()) return server.status();
   const std::string url = server.value()->url();

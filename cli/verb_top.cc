@@ -4,15 +4,16 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <utility>
 
 #include "cli/output.h"
 #include "cli/signals.h"
 #include "cli/verbs.h"
 #include "segue/fleet.h"
+#include "segue/token.h"
 
 namespace segue::cli {
 namespace {
@@ -139,8 +140,11 @@ void ShowText(const FleetView& view) {
 }
 
 Status ReadToken(TopArguments& arguments) {
-  if (const char* const token = std::getenv("SEGUE_TOKEN")) arguments.options.token = token;
-  if (arguments.token_file.empty()) return {};
+  if (arguments.token_file.empty()) {
+    Result<std::string> token = TokenFromEnvironment("SEGUE_TOKEN");
+    if (token.ok()) arguments.options.token = std::move(token).value();
+    return token.status();
+  }
   std::ifstream file(arguments.token_file);
   std::string token((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
@@ -149,7 +153,7 @@ Status ReadToken(TopArguments& arguments) {
                   fmt::format("--token-file '{}' holds no token", arguments.token_file));
   }
   arguments.options.token = token;
-  return {};
+  return CheckToken(token).WithContext(fmt::format("--token-file '{}'", arguments.token_file));
 }
 
 // A terminal is overwritten in place; anything else gets one view after the other.

@@ -29,6 +29,9 @@ struct EngineHooks {
   std::function<Result<std::vector<std::string>>()> flush = {};
   std::function<Status(const std::string& label)> set_version = {};
   std::function<Status()> resume = {};
+  // May be unset. The process is to end: whoever waits for the engine stops waiting within about
+  // two seconds, and later calls wait no longer than that. Called from any thread.
+  std::function<void()> stop = {};
 
   bool present() const { return static_cast<bool>(pause); }
 };

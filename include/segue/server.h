@@ -62,6 +62,8 @@ class Server {
 
   // Until the receiver serves, or could not.
   Status WaitReady();
+  // Whether WaitReady() would return at once; waits for that no longer than this.
+  bool IsSettled(std::chrono::milliseconds wait);
   // Ends all requests and the receiver; the segment stays.
   void Stop();
   // "http://127.0.0.1:PORT".

@@ -66,6 +66,8 @@ inline constexpr int kEngineConnectSecondsMax = 2;
 inline constexpr int kEngineReadSecondsMax = 5;
 inline constexpr std::uint64_t kEngineAnswerSizeMax = 4ull << 20;
 inline constexpr std::uint64_t kFleetEnginesMax = 4096;
+// What a step of an engine's control may still take once the process is to end.
+inline constexpr int kEngineStopMsMax = 2000;
 
 // Disk deltas (docs/format.md, section 10). Versions have six digits there, shards five.
 inline constexpr std::uint64_t kDiskDeltaVersionMax = 999'999;
@@ -87,6 +89,8 @@ inline constexpr int kHttpReadSecondsMax = 10;
 inline constexpr unsigned kHttpConnectionsMax = 256;
 inline constexpr int kHttpKeepAliveSecondsMax = 5;
 inline constexpr unsigned kHttpKeepAliveMax = 1000;
+// Of one endpoint, requests that last as long as an update or a pull: repeats wait for it.
+inline constexpr unsigned kHttpLongRequestsMax = 32;
 
 // Stores over a network, as clients. A request that makes no progress ends: it may not connect for
 // longer than this, nor be slower than the rate for longer than the stall, nor last longer at all.
@@ -122,6 +126,8 @@ inline constexpr int kStoreGraceSecondsMax = 30;
 // where 10,000 of them (the protocol's maximum) would not do.
 inline constexpr std::uint64_t kS3PartSize = 16ull << 20;
 inline constexpr std::uint64_t kS3PartCountMax = 10'000;
+// Pages of one listing: kStoreEntryCountMax names where each page has half of what was asked for.
+inline constexpr int kS3PageCountMax = 2'000;
 // Answers in XML: a page of 1000 names of 1024 bytes, several times over.
 inline constexpr std::uint64_t kXmlSizeMax = 8ull << 20;
 inline constexpr unsigned kXmlDepthMax = 16;
@@ -131,6 +137,11 @@ inline constexpr unsigned kXmlElementCountMax = 100'000;
 // asked, and what one keeps unless told otherwise.
 inline constexpr unsigned kRelayHopsMax = 8;
 inline constexpr int kRelayWaitSecondsMax = 10;
+// A relay that has not told an object's size in time, or brings it slower than the rate on average
+// for longer than the grace, is left for the next source.
+inline constexpr int kRelayAnswerSecondsMax = 60;
+inline constexpr std::uint64_t kRelayRateMin = 1ull << 20;  // Bytes a second.
+inline constexpr int kRelayGraceSecondsMax = 10;
 inline constexpr std::uint64_t kRelaySizeDefault = 16ull << 30;
 inline constexpr std::uint64_t kRelayCountDefault = 1024;
 

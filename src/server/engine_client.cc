@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Engine client. The library's own timeouts begin anew with every byte, so a watchman ends a
-// conversation that has taken too long as a whole.
+// Engine client: what engines answer, field by field.
 #include "server/engine_client.h"
 
-#include <httplib.h>
-
-#include <condition_variable>
-#include <mutex>
+#include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <thread>
 
 #include "base/limits.h"
-#include "server/http_words.h"
+#include "segue/token.h"
+#include "server/engine_exchange.h"
 
 namespace segue {
 namespace {
@@ -22,32 +18,6 @@ using Json = nlohmann::json;
 
 constexpr std::string_view kScheme = "http://";
 
-// Stops the client's conversation unless it is over in time.
-class Watchman {
- public:
-  explicit Watchman(httplib::Client& client)
-      : thread_([this, &client] {
-          std::unique_lock lock(mutex_);
-          while (!over_.wait_for(lock, kTimeMax, [this] { return done_; })) {
-            client.stop();
-          }
-        }) {}
-  ~Watchman() {
-    {
-      const std::lock_guard lock(mutex_);
-      done_ = true;
-    }
-    over_.notify_all();
-  }
-
- private:
-  static constexpr std::chrono::seconds kTimeMax{limits::kEngineReadSecondsMax};
-  std::mutex mutex_;
-  std::condition_variable over_;
-  bool done_ = false;
-  std::jthread thread_;  // Last: it uses all of the above.
-};
-
 struct Answer {
   int status = 0;
   Json json;
@@ -55,50 +25,28 @@ struct Answer {
 
 class Conversation {
  public:
-  Conversation(const std::string& url, const std::string& token) : url_(url), client_(url) {
-    client_.set_connection_timeout(limits::kEngineConnectSecondsMax);
-    client_.set_read_timeout(limits::kEngineReadSecondsMax);
-    client_.set_write_timeout(limits::kEngineReadSecondsMax);
-    client_.set_follow_location(false);
-    if (!token.empty()) headers_.emplace("Authorization", "Bearer " + token);
-  }
+  Conversation(const std::string& url, const std::string& token) : exchange_(url, token) {}
 
   Result<Answer> Ask(const std::string& method, const std::string& path) {
-    httplib::Request request;
-    request.method = method;
-    request.path = path;
-    request.headers = headers_;
-    if (method == "POST") {
-      request.body = "{}";
-      request.headers.emplace("Content-Type", "application/json");
-    }
-    std::string body;
-    request.content_receiver = [&body](const char* data, std::size_t size, std::uint64_t,
-                                       std::uint64_t) {
-      if (body.size() + size > limits::kEngineAnswerSizeMax) return false;
-      body.append(data, size);
-      return true;
-    };
-    const httplib::Result result = [&] {
-      const Watchman watchman(client_);
-      return client_.send(request);
-    }();
-    if (!result) {
-      return Unavailable("no answer from " + url_ + ": " + ErrorInWords(result.error()));
-    }
-    Answer answer{result->status, Json::parse(body, nullptr, /*allow_exceptions=*/false)};
-    if (answer.status == 401) return InvalidArgument(url_ + " wants another token");
+    const std::string& url = exchange_.url();
+    const Result<EngineAnswer> got =
+        exchange_.Ask({.method = method,
+                       .path = path,
+                       .body = "{}",
+                       .time_max = std::chrono::seconds(limits::kEngineReadSecondsMax),
+                       .stopped = {}});
+    if (!got.ok()) return Unavailable("no answer from " + url + ": " + got.status().message());
+    Answer answer{got->status, Json::parse(got->body, nullptr, /*allow_exceptions=*/false)};
+    if (answer.status == 401) return InvalidArgument(url + " wants another token");
     if (!answer.json.is_object()) {
-      return Unavailable(url_ + " does not answer as an engine of Segue (HTTP " +
+      return Unavailable(url + " does not answer as an engine of Segue (HTTP " +
                          std::to_string(answer.status) + ")");
     }
     return answer;
   }
 
  private:
-  const std::string url_;
-  httplib::Client client_;
-  httplib::Headers headers_;
+  EngineExchange exchange_;
 };
 
 // The value where it is there and of the type; else as it would be without the field.
@@ -183,6 +131,7 @@ EngineView AskEngine(const std::string& url, const std::string& token) {
 EngineProbe HttpEngineProbe(std::string token) {
   return [token = std::move(token)](const std::string& engine) -> Result<EngineHolds> {
     SEGUE_RETURN_IF_ERROR(CheckEngineUrl(engine));
+    if (!token.empty()) SEGUE_RETURN_IF_ERROR(CheckToken(token));
     EngineView view;
     Conversation conversation(engine, token);
     SEGUE_RETURN_IF_ERROR(ReadHealth(conversation, view));

@@ -4,21 +4,21 @@
 // waits for them beyond the limits.
 #include "server/engine_client.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <httplib.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <thread>
 
 #include "base/limits.h"
+#include "store/testing.h"
 
 namespace segue {
 namespace {
 
 using testing::HasSubstr;
+
+constexpr char kHead[] = "HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n";
 
 // A server of the test's own making.
 class FakeEngine {
@@ -153,31 +153,29 @@ TEST(EngineClientTest, EndlessAnswer) {
   EXPECT_FALSE(AskEngine(engine.url(), "").reachable);
 }
 
-// One byte now and then: each alone is in time, all together are not.
+// One byte now and then: each alone is in time, all together are not. In the head and in the body.
 TEST(EngineClientTest, SlowBytes) {
-  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  socklen_t size = sizeof(address);
-  ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  ASSERT_EQ(::listen(listener, 4), 0);
-  std::jthread slow([listener](const std::stop_token& stop) {
-    const int peer = ::accept(listener, nullptr, nullptr);
-    while (!stop.stop_requested() && ::send(peer, "H", 1, MSG_NOSIGNAL) == 1) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    }
-    ::close(peer);
-  });
-  const auto begin = std::chrono::steady_clock::now();
-  const EngineView view =
-      AskEngine("http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)), "");
-  const auto took = std::chrono::steady_clock::now() - begin;
-  EXPECT_FALSE(view.reachable);
-  EXPECT_LT(took, std::chrono::seconds(limits::kEngineReadSecondsMax + 3));
-  slow.request_stop();
-  ::close(listener);
+  for (const char* const first : {"HTTP/1.1 200 OK\r\nX: ", kHead}) {
+    const EndlessServer engine(first, " ", std::chrono::milliseconds(200));
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_FALSE(AskEngine(engine.url(), "").reachable);
+    const auto took = std::chrono::steady_clock::now() - begin;
+    EXPECT_LT(took, std::chrono::seconds(limits::kEngineReadSecondsMax + 2)) << first;
+  }
+}
+
+// A head, or a body, without end is not kept: what the peer can send is a little over the limit.
+TEST(EngineClientTest, Floods) {
+  for (const char* const first : {"HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nX: ", kHead}) {
+    const bool is_body = first == kHead;
+    const std::string line = "X-Filler: " + std::string(1000, 'x') + (is_body ? "" : "\r\n");
+    const EndlessServer engine(first, line, std::chrono::milliseconds(0));
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_FALSE(AskEngine(engine.url(), "").reachable);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4)) << first;
+    // What the sockets hold comes on top.
+    EXPECT_LT(engine.sent(), limits::kEngineAnswerSizeMax + (16u << 20)) << first;
+  }
 }
 
 TEST(EngineClientTest, Urls) {

@@ -3,65 +3,108 @@
 // Engine hooks over HTTP: the control endpoints of SGLang and of vLLM (with
 // VLLM_SERVER_DEV_MODE=1). What an engine refuses for a while (a flush while requests run: 400) is
 // tried again, a bounded number of times; what it does not know (404, 405) is not.
-#include <httplib.h>
-
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
-#include <thread>
+#include <optional>
 #include <utility>
 
+#include "base/limits.h"
 #include "segue/engine_hooks.h"
-#include "server/http_words.h"
+#include "segue/fleet.h"
+#include "segue/token.h"
+#include "server/engine_exchange.h"
 
 namespace segue {
 namespace {
 
 using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kWaitFirst(50);
+// Once this process is to end: what a step may take, and what one may after one that took it all.
+constexpr milliseconds kLastWordMax(limits::kEngineStopMsMax);
+constexpr milliseconds kLastWordAgain(200);
 
 // POSTs to one engine. Copies of the hooks share it.
 class EngineClient {
  public:
-  explicit EngineClient(EngineHttpOptions options)
-      : options_(std::move(options)), http_(options_.url) {
-    http_.set_connection_timeout(options_.timeout);
-    http_.set_read_timeout(options_.timeout);
-    http_.set_write_timeout(options_.timeout);
-    http_.set_keep_alive(true);
-    if (!options_.token.empty()) http_.set_bearer_token_auth(options_.token);
+  explicit EngineClient(const EngineHttpOptions& options)
+      : options_(options), exchange_(options.url, options.token) {}
+
+  // From now on steps have little time, those that have begun included.
+  void Stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!stopped_at_) stopped_at_ = Clock::now();
+    }
+    changed_.notify_all();
   }
 
-  bool is_valid() const { return http_.is_valid(); }
-
   Status Post(const std::string& path, const std::string& body) {
+    const Clock::time_point began = Clock::now();
     milliseconds wait = kWaitFirst;
     for (unsigned left = options_.tries;; --left) {
-      Status status = PostOnce(path, body);
+      Status status = PostOnce(path, body, began);
       const bool again =
           status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kNotFound;
-      if (!again || left <= 1) return status;
-      std::this_thread::sleep_for(wait);
+      if (!again || left <= 1 || !Wait(wait, began)) return status;
       wait *= 2;
     }
   }
 
  private:
-  Status PostOnce(const std::string& path, const std::string& body) {
-    const httplib::Result result = http_.Post(path, body, "application/json");
-    const std::string what = "engine " + options_.url + ": POST " + path;
-    if (!result && result.error() == httplib::Error::Connection) {
-      return NotFound(what + ": nobody listens there");
+  // When a step that began then must be over, if the process is to end. The lock is held.
+  std::optional<Clock::time_point> End(Clock::time_point began) const {
+    if (!stopped_at_) return std::nullopt;
+    return std::max(began, *stopped_at_) + (late_ ? kLastWordAgain : kLastWordMax);
+  }
+
+  // What is left of a step's time; nothing: it is over.
+  milliseconds Left(Clock::time_point began) {
+    const std::lock_guard lock(mutex_);
+    const std::optional<Clock::time_point> end = End(began);
+    if (!end) return options_.timeout;
+    const auto left = std::chrono::ceil<milliseconds>(*end - Clock::now());
+    if (left.count() <= 0) late_ = true;
+    return std::clamp(left, milliseconds(0), options_.timeout);
+  }
+
+  // Before the next try; false: there is no time for one.
+  bool Wait(milliseconds time, Clock::time_point began) {
+    const Clock::time_point end = Clock::now() + time;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait_until(lock, end, [this] { return stopped_at_.has_value(); });
+      const auto last = End(began);
+      // A step that began before the stop still has its next try at its time.
+      if (last) changed_.wait_until(lock, std::min(end, *last), [] { return false; });
     }
-    if (!result) return Unavailable(what + ": " + ErrorInWords(result.error()));
-    const int code = result->status;
-    if (code >= 200 && code < 300) return CheckSuccess(what, result->body);
-    const std::string answer =
-        what + " answers " + std::to_string(code) + ": " + result->body.substr(0, 200);
-    if (code == 404 || code == 405) return Unsupported(answer);
-    if (code == 401 || code == 403) return InvalidArgument(answer);
-    return Unavailable(answer);
+    return Left(began).count() > 0;
+  }
+
+  Status PostOnce(const std::string& path, const std::string& body, Clock::time_point began) {
+    const std::string what = "engine " + options_.url + ": POST " + path;
+    const milliseconds left = Left(began);
+    if (left.count() <= 0) return Unavailable(what + ": this process is to end");
+    const Result<EngineAnswer> answer = exchange_.Ask(
+        {.method = "POST", .path = path, .body = body, .time_max = left, .stopped = [&] {
+           return Left(began).count() <= 0;
+         }});
+    if (!answer.ok()) {
+      (void)Left(began);  // Notes a step that ran out.
+      return answer.status().WithContext(what);
+    }
+    const int code = answer->status;
+    if (code >= 200 && code < 300) return CheckSuccess(what, answer->body);
+    const std::string text =
+        what + " answers " + std::to_string(code) + ": " + QuotedReply(answer->body);
+    if (code == 404 || code == 405) return Unsupported(text);
+    if (code == 401 || code == 403) return InvalidArgument(text);
+    return Unavailable(text);
   }
 
   // Some answer 200 and say in the body that it did not work.
@@ -70,11 +113,15 @@ class EngineClient {
     if (!json.is_object()) return {};
     const auto success = json.find("success");
     if (success == json.end() || !success->is_boolean() || success->get<bool>()) return {};
-    return Unavailable(what + " says that it failed: " + body.substr(0, 200));
+    return Unavailable(what + " says that it failed: " + QuotedReply(body));
   }
 
   const EngineHttpOptions options_;
-  httplib::Client http_;
+  EngineExchange exchange_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Clock::time_point> stopped_at_;
+  bool late_ = false;
 };
 
 using Client = std::shared_ptr<EngineClient>;
@@ -97,6 +144,7 @@ EngineHooks SglangHooks(const Client& client) {
     return client->Post("/update_weight_version", body.dump());
   };
   hooks.resume = [client] { return client->Post("/continue_generation", "{}"); };
+  hooks.stop = [client] { client->Stop(); };
   return hooks;
 }
 
@@ -120,6 +168,7 @@ EngineHooks VllmHooks(const Client& client, const std::vector<std::string>& cach
     return caches;
   };
   hooks.resume = [client] { return client->Post("/resume", ""); };
+  hooks.stop = [client] { client->Stop(); };
   return hooks;
 }
 
@@ -131,11 +180,9 @@ Result<EngineHooks> MakeHttpHooks(const EngineHttpOptions& options) {
       return InvalidArgument("unknown cache '" + cache + "': kv, mm and encoder are known");
     }
   }
+  if (!options.token.empty()) SEGUE_RETURN_IF_ERROR(CheckToken(options.token));
+  SEGUE_RETURN_IF_ERROR(CheckEngineUrl(options.url));
   const auto client = std::make_shared<EngineClient>(options);
-  if (!options.url.starts_with("http://") || !client->is_valid()) {
-    return InvalidArgument("'" + options.url +
-                           "' is no engine's address: expected http://HOST:PORT");
-  }
   if (options.kind == "sglang") return SglangHooks(client);
   if (options.kind == "vllm") return VllmHooks(client, options.caches);
   return InvalidArgument("unknown kind of engine '" + options.kind + "': sglang or vllm");

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "segue/engine_hooks.h"
+#include "store/testing.h"
 
 namespace segue {
 namespace {
@@ -44,10 +45,11 @@ class StubEngine {
   }
   ~StubEngine() { http_.stop(); }
 
+  std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
   EngineHooks Hooks(const std::string& kind, std::vector<std::string> caches = {"kv"}) const {
     EngineHttpOptions options;
     options.kind = kind;
-    options.url = "http://127.0.0.1:" + std::to_string(port_);
+    options.url = url();
     options.token = "secret";
     options.caches = std::move(caches);
     options.timeout = milliseconds(2000);
@@ -155,6 +157,92 @@ TEST(EngineHttp, AnEngineThatIsGone) {
   EXPECT_NE(status.message().find("nobody listens there"), std::string::npos) << status.message();
 }
 
+constexpr char kSlowHead[] = "HTTP/1.1 200 OK\r\nX: ";
+constexpr char kSlowBody[] = "HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n";
+
+EngineHooks HooksOf(const EndlessServer& engine, milliseconds timeout, unsigned tries) {
+  EngineHttpOptions options;
+  options.kind = "sglang";
+  options.url = engine.url();
+  options.timeout = timeout;
+  options.tries = tries;
+  return MakeHttpHooks(options).value();
+}
+
+milliseconds Elapsed(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - begin);
+}
+
+// The gate is closed while an engine answers: each request has its time as a whole, however the
+// bytes come.
+TEST(EngineHttp, AnEngineThatDripsHasTheTimeOfARequest) {
+  for (const char* const first : {kSlowHead, kSlowBody}) {
+    const EndlessServer engine(first, "x", milliseconds(50));
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(HooksOf(engine, milliseconds(500), 2).resume().code(), StatusCode::kUnavailable);
+    EXPECT_LT(Elapsed(begin), milliseconds(2500)) << first;
+    EXPECT_EQ(engine.count(), 2);
+  }
+}
+
+TEST(EngineHttp, AnEngineThatFloodsIsCutOff) {
+  for (const char* const first : {kSlowHead, kSlowBody}) {
+    const EndlessServer engine(first, std::string(4096, 'x'), milliseconds(0));
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(HooksOf(engine, milliseconds(30'000), 1).resume().code(), StatusCode::kUnavailable);
+    EXPECT_LT(Elapsed(begin), milliseconds(5000)) << first;
+  }
+}
+
+// A step that has begun, and those that come after it, do not keep a process that is to end.
+TEST(EngineHttp, AStopEndsAStepThatWaits) {
+  const EndlessServer engine(kSlowBody, "x", milliseconds(50));
+  const EngineHooks hooks = HooksOf(engine, milliseconds(30'000), 5);
+  std::chrono::steady_clock::time_point stopped;
+  std::jthread stopper([&] {
+    std::this_thread::sleep_for(milliseconds(300));
+    stopped = std::chrono::steady_clock::now();
+    hooks.stop();
+  });
+  EXPECT_EQ(hooks.pause({}).code(), StatusCode::kUnavailable);
+  stopper.join();
+  EXPECT_LT(Elapsed(stopped), milliseconds(3500));
+  const auto later = std::chrono::steady_clock::now();
+  EXPECT_FALSE(hooks.flush().ok());
+  EXPECT_FALSE(hooks.resume().ok());
+  EXPECT_LT(Elapsed(later), milliseconds(1500));
+}
+
+TEST(EngineHttp, AStopEndsTheWaitBetweenTries) {
+  StubEngine engine;
+  engine.refused = "/flush_cache";
+  engine.refusals = 1'000'000;
+  EngineHttpOptions options;
+  options.kind = "sglang";
+  options.url = engine.url();
+  options.tries = 100;  // Waits that double: hours.
+  const EngineHooks hooks = MakeHttpHooks(options).value();
+  const auto begin = std::chrono::steady_clock::now();
+  std::jthread stopper([&] {
+    std::this_thread::sleep_for(milliseconds(300));
+    hooks.stop();
+  });
+  EXPECT_FALSE(hooks.flush().ok());
+  EXPECT_LT(Elapsed(begin), milliseconds(3500));
+}
+
+// What an engine does in time is done all the same: it is not left paused.
+TEST(EngineHttp, AfterAStopTheEngineIsStillAsked) {
+  StubEngine engine;
+  const EngineHooks hooks = engine.Hooks("sglang");
+  hooks.stop();
+  engine.refused = "/flush_cache";
+  engine.refusals = 2;
+  EXPECT_TRUE(hooks.flush().ok());
+  EXPECT_TRUE(hooks.resume().ok());
+  EXPECT_EQ(engine.TakeRequests().size(), 4u);
+}
+
 TEST(EngineHttp, OptionsThatMakeNoSense) {
   const auto refused = [](EngineHttpOptions options) {
     const auto hooks = MakeHttpHooks(options);
@@ -164,7 +252,7 @@ TEST(EngineHttp, OptionsThatMakeNoSense) {
   EngineHttpOptions options;
   options.kind = "sglang";
   options.url = "tcp:nowhere";
-  EXPECT_THAT(refused(options), HasSubstr("no engine's address"));
+  EXPECT_THAT(refused(options), HasSubstr("expected http://HOST:PORT"));
   options.url = "http://127.0.0.1:1";
   options.kind = "tgi";
   EXPECT_THAT(refused(options), HasSubstr("unknown kind of engine 'tgi'"));

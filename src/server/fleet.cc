@@ -9,6 +9,7 @@
 
 #include "base/limits.h"
 #include "base/threads.h"
+#include "segue/token.h"
 #include "server/engine_client.h"
 #include "sync/acknowledge.h"
 #include "sync/lineage.h"
@@ -70,6 +71,7 @@ Result<FleetView> ReadFleet(const FleetOptions& options) {
     return ResourceExhausted(std::to_string(options.engines.size()) + " engines, the limit is " +
                              std::to_string(limits::kFleetEnginesMax));
   }
+  if (!options.token.empty()) SEGUE_RETURN_IF_ERROR(CheckToken(options.token));
   for (const std::string& engine : options.engines) {
     SEGUE_RETURN_IF_ERROR(CheckEngineUrl(engine));
   }

@@ -14,6 +14,7 @@
 #include "base/limits.h"
 #include "interop/path_roots.h"
 #include "live/live_environment.h"
+#include "segue/token.h"
 #include "server/endpoint_table.h"
 #include "server/endpoints.h"
 #include "server/http_listener.h"
@@ -30,6 +31,8 @@ class Server::Impl {
 
   Status Listen() {
     SEGUE_ASSIGN_OR_RETURN(const ListenAddress address, ListenAddress::Parse(options_.listen));
+    if (!options_.token.empty()) SEGUE_RETURN_IF_ERROR(CheckToken(options_.token));
+    if (!options_.relay.token.empty()) SEGUE_RETURN_IF_ERROR(CheckToken(options_.relay.token));
     if (!address.IsLoopback() && options_.token.empty()) {
       return InvalidArgument("listening on '" + address.host +
                              "', which others can reach, needs a token");
@@ -49,7 +52,14 @@ class Server::Impl {
     return outcome_;
   }
 
+  bool IsSettled(std::chrono::milliseconds wait) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, wait, [this] { return settled_; });
+  }
+
   void Stop() {
+    // Requests that are being answered may wait for the engine, as may the start.
+    if (options_.receiver.hooks.stop) options_.receiver.hooks.stop();
     listener_.Stop();
     if (receiver_thread_.joinable()) receiver_thread_.join();
     if (relay_) relay_->Stop();
@@ -211,6 +221,7 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() = default;
 
 Status Server::WaitReady() { return impl_->WaitReady(); }
+bool Server::IsSettled(std::chrono::milliseconds wait) { return impl_->IsSettled(wait); }
 void Server::Stop() { impl_->Stop(); }
 std::string Server::url() const { return impl_->url(); }
 std::string Server::relay_url() const { return impl_->relay_url(); }

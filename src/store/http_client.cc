@@ -80,6 +80,7 @@ class HttpClient::Handle {
 
   HttpReply Run(const HttpRequest& request, const Options& options) {
     request_ = &request;
+    given_up_ = &options.given_up;
     reply_ = HttpReply();
     offset_ = header_size_ = 0;
     head_done_ = stopped_ = false;
@@ -94,6 +95,8 @@ class HttpClient::Handle {
     const CURLcode error = ::curl_easy_perform(easy_);
     ::curl_slist_free_all(fields);
     if (!stopped_) reply_.transport = TransportStatus(error, detail_.data());
+    reply_.given_up = error == CURLE_ABORTED_BY_CALLBACK && IsGivenUp();
+    reply_.reached = error != CURLE_COULDNT_CONNECT && error != CURLE_COULDNT_RESOLVE_HOST;
     // An interim answer alone is none.
     if (!head_done_) reply_.head = HttpHead();
     return std::move(reply_);
@@ -117,7 +120,15 @@ class HttpClient::Handle {
     Set(CURLOPT_CONNECTTIMEOUT, static_cast<long>(options.connect_seconds));
     Set(CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(limits::kStoreRateMin));
     Set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(options.stall_seconds));
-    Set(CURLOPT_TIMEOUT, static_cast<long>(options.request_seconds));
+    const std::chrono::milliseconds longest = std::chrono::seconds(options.request_seconds);
+    const bool shorter = request_->time_max.count() > 0 && request_->time_max < longest;
+    Set(CURLOPT_TIMEOUT_MS, static_cast<long>((shorter ? request_->time_max : longest).count()));
+    if (options.direct) Set(CURLOPT_NOPROXY, "*");
+    if (request_->stopped || options.given_up) {
+      Set(CURLOPT_NOPROGRESS, 0L);
+      Set(CURLOPT_XFERINFOFUNCTION, &Handle::ProgressCallback);
+      Set(CURLOPT_XFERINFODATA, this);
+    }
     Set(CURLOPT_ERRORBUFFER, detail_.data());
   }
 
@@ -215,6 +226,15 @@ class HttpClient::Handle {
     return part;
   }
 
+  // Anything but zero ends the transfer.
+  static int ProgressCallback(void* self, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+    const Handle& handle = *static_cast<Handle*>(self);
+    const bool stopped = handle.request_->stopped && handle.request_->stopped();
+    return stopped || handle.IsGivenUp() ? 1 : 0;
+  }
+
+  bool IsGivenUp() const { return *given_up_ && (*given_up_)(); }
+
   static int SeekCallback(void* self, curl_off_t offset, int origin) {
     Handle& handle = *static_cast<Handle*>(self);
     const auto wanted = static_cast<std::uint64_t>(offset);
@@ -226,6 +246,7 @@ class HttpClient::Handle {
   CURL* const easy_;
   std::array<char, CURL_ERROR_SIZE> detail_{};
   const HttpRequest* request_ = nullptr;
+  const std::function<bool()>* given_up_ = nullptr;
   HttpReply reply_;
   std::uint64_t offset_ = 0;  // Of the body that is sent.
   std::size_t header_size_ = 0;
@@ -249,6 +270,12 @@ std::unique_ptr<HttpClient::Handle> HttpClient::Take() {
 }
 
 HttpReply HttpClient::Perform(const HttpRequest& request) {
+  if (options_.given_up && options_.given_up()) {
+    HttpReply reply;
+    reply.transport = Unavailable("given up");
+    reply.given_up = true;
+    return reply;
+  }
   std::unique_ptr<Handle> handle = Take();
   HttpReply reply = handle->Run(request, options_);
   const std::lock_guard lock(mutex_);
@@ -268,7 +295,7 @@ void HttpClient::WaitBefore(int tries, const HttpHead& head) const {
 }
 
 bool IsTransient(const HttpReply& reply) {
-  if (!reply.refusal.ok()) return false;
+  if (!reply.refusal.ok() || reply.given_up) return false;
   if (!reply.transport.ok()) return reply.transport.code() == StatusCode::kUnavailable;
   const int code = reply.head.code;
   // 501 and 505 say that it will never do, 507 that somebody must make room.

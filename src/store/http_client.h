@@ -49,6 +49,10 @@ struct HttpRequest {
   // For answers of 2xx alone: the head before any byte, then the bytes. A failure ends the request.
   std::function<Status(const HttpHead&)> on_head;
   std::function<Status(ByteSpan)> on_body;
+  // Of the whole request, where it is less than the client's; 0: the client's.
+  std::chrono::milliseconds time_max{0};
+  // Asked now and then, at least every second; true ends the request.
+  std::function<bool()> stopped;
 };
 
 struct HttpReply {
@@ -56,6 +60,8 @@ struct HttpReply {
   std::string error_text;  // The body of an answer other than 2xx, cut.
   Status transport;        // Whether the whole answer came; Unavailable may be better later.
   Status refusal;          // What on_head or on_body said.
+  bool reached = true;     // False: there was no connection, nobody listens there.
+  bool given_up = false;   // The client's owner wants no more.
 };
 
 // Thread-safe; keeps connections for the next request.
@@ -66,6 +72,10 @@ class HttpClient {
     int stall_seconds = limits::kStoreStallSecondsMax;
     int request_seconds = limits::kStoreRequestSecondsMax;
     std::chrono::milliseconds retry_wait{limits::kStoreRetryWaitMs};
+    bool direct = false;  // Past any proxy that the environment names.
+    // Asked now and then, at least every second, and between tries: true ends the request that runs
+    // and all that follow. From the threads of the requests.
+    std::function<bool()> given_up = {};
   };
 
   HttpClient() : HttpClient(Options()) {}

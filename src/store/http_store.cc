@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "segue/token.h"
 #include "store/spool.h"
 
 namespace segue {
@@ -15,7 +16,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kTokenSizeMax = 1024;
 // After an answer that was lost, an object up to this size is read back and compared.
 constexpr std::uint64_t kCompareSizeMax = 32ull << 20;
 
@@ -47,13 +47,6 @@ Result<std::vector<std::string>> ParseListing(ByteSpan text, const char* kind) {
 }
 
 }  // namespace
-
-Status CheckToken(const std::string& token) {
-  const bool visible =
-      std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c <= '~'; });
-  if (!token.empty() && token.size() <= kTokenSizeMax && visible) return {};
-  return InvalidArgument("a token has 1 to 1024 visible characters and no spaces");
-}
 
 Result<std::unique_ptr<HttpStore>> HttpStore::Open(const Options& options) {
   SEGUE_ASSIGN_OR_RETURN(HttpUrl url, ParseHttpUrl(options.url));

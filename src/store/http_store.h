@@ -61,8 +61,4 @@ class HttpStore : public Store {
   HttpClient client_;
 };
 
-// A bearer token that can be sent: 1 to 1024 visible characters. InvalidArgument otherwise; the
-// token is not repeated.
-Status CheckToken(const std::string& token);
-
 }  // namespace segue

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdlib>
 
+#include "segue/token.h"
 #include "store/archive.h"
 #include "store/dir_store.h"
 #include "store/http_store.h"
@@ -63,7 +63,7 @@ std::string_view SchemeOf(std::string_view url) {
 Result<std::unique_ptr<Store>> OpenHttpStore(const std::string& url) {
   HttpStore::Options options;
   options.url = url;
-  if (const char* const token = std::getenv("SEGUE_STORE_TOKEN")) options.token = token;
+  SEGUE_ASSIGN_OR_RETURN(options.token, TokenFromEnvironment("SEGUE_STORE_TOKEN"));
   SEGUE_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, HttpStore::Open(options));
   return store;
 }

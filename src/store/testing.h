@@ -307,4 +307,64 @@ class ScriptedServer {
   std::jthread thread_;
 };
 
+// Takes any request for one and sends `first`, then `piece` after each `interval`, until the client
+// or the test has had enough.
+class EndlessServer {
+ public:
+  EndlessServer(std::string first, std::string piece, std::chrono::milliseconds interval)
+      : first_(std::move(first)), piece_(std::move(piece)), interval_(interval) {
+    listener_ = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    auto* const generic = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(::bind(listener_, generic, size), 0);
+    EXPECT_EQ(::listen(listener_, 64), 0);
+    EXPECT_EQ(::getsockname(listener_, generic, &size), 0);
+    url_ = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+    thread_ = std::jthread([this] { Accept(); });
+  }
+  ~EndlessServer() {
+    ends_ = true;
+    ::shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    clients_.clear();
+    ::close(listener_);
+  }
+  EndlessServer(const EndlessServer&) = delete;
+  EndlessServer& operator=(const EndlessServer&) = delete;
+
+  const std::string& url() const { return url_; }
+  int count() const { return count_; }  // Of connections.
+  std::size_t sent() const { return sent_; }
+
+ private:
+  void Accept() {
+    for (int client = 0; (client = ::accept(listener_, nullptr, nullptr)) >= 0;) {
+      ++count_;
+      clients_.emplace_back([this, client] {
+        for (const std::string* next = &first_; !ends_; next = &piece_) {
+          const ssize_t sent = ::send(client, next->data(), next->size(), MSG_NOSIGNAL);
+          if (sent < 0) break;
+          sent_ += static_cast<std::size_t>(sent);
+          std::this_thread::sleep_for(interval_);
+        }
+        ::close(client);
+      });
+    }
+  }
+
+  const std::string first_;
+  const std::string piece_;
+  const std::chrono::milliseconds interval_;
+  std::string url_;
+  int listener_ = -1;
+  std::atomic<int> count_{0};
+  std::atomic<std::size_t> sent_{0};
+  std::atomic<bool> ends_{false};
+  std::vector<std::jthread> clients_;
+  std::jthread thread_;
+};
+
 }  // namespace segue

@@ -3,15 +3,18 @@
 pauses, flushes, takes the version's label and continues as SGLang does, and refuses to on demand.
 """
 
+import contextlib
 import http.server
 import json
 import os
+import subprocess
 import threading
+import time
 
 import pytest
 
 from e2e_support import version_directory
-from live_support import serving
+from live_support import Serving, serving
 
 NAME = f"e2e-engine-{os.getpid()}"
 
@@ -24,6 +27,7 @@ class StubEngine:
         self.paused = False
         self.version = ""
         self.flush_refusals = 0
+        self.drips = False  # Answers with a byte now and then, for ever.
         stub = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -31,11 +35,21 @@ class StubEngine:
                 size = int(self.headers.get("Content-Length", 0))
                 body = json.loads(self.rfile.read(size) or b"{}")
                 code, answer = stub.answer(self.path, body)
+                if stub.drips:
+                    return self.drip()
                 data = json.dumps(answer).encode()
                 self.send_response(code)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
+
+            def drip(self):
+                self.close_connection = True
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Drip: ")
+                with contextlib.suppress(OSError):
+                    while True:
+                        self.wfile.write(b"x")
+                        time.sleep(0.05)
 
             def log_message(self, *arguments):
                 pass
@@ -125,6 +139,46 @@ def test_kept_pause(receiver, engine):
     assert receiver.post("/apply_gpu_delta", session_id="a", abort_all_requests=True)[0] == 200
     assert receiver.post("/resume_gpu_delta", session_id="a", keep_pause=True)[0] == 200
     assert engine.paused and engine.version == "default/2"
+
+
+def seconds_to_stop(receiver):
+    began = time.monotonic()
+    receiver.stop()
+    return time.monotonic() - began
+
+
+def test_sigterm_does_not_wait_for_an_engine_that_drips(receiver, engine):
+    """Each request has 30 s and five tries; a receiver that is to end takes about two seconds."""
+    receiver.publish(2)
+    engine.requests.clear()
+    engine.drips = True
+    answers = []
+    update = threading.Thread(target=lambda: answers.append(
+        receiver.post("/update_weights_from_gpu_delta", target_version=2)))
+    update.start()
+    while not engine.requests:
+        time.sleep(0.01)
+    assert seconds_to_stop(receiver) < 6
+    update.join()
+    assert answers[0][0] == 409 and answers[0][1]["code"] == "unavailable"
+
+
+def test_sigterm_in_the_start_does_not_wait_for_the_engine(segue, tmp_path, engine):
+    store = tmp_path / "store"
+    segue("publish", "--store", store, "--base", version_directory("bf16", 0),
+          "--target", version_directory("bf16", 1))
+    engine.drips = True
+    receiver = Serving(segue.binary, NAME, "--store", store, "--checkpoint",
+                       version_directory("bf16", 0), "--engine", "sglang",
+                       "--engine-url", engine.url)
+    receiver.process = subprocess.Popen(receiver.command, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True)
+    try:
+        while not engine.requests:
+            time.sleep(0.01)
+        assert seconds_to_stop(receiver) < 6
+    finally:
+        receiver.segment.remove()
 
 
 def test_engine_that_is_not_there_yet(segue, tmp_path):

@@ -4,10 +4,12 @@
 import contextlib
 import json
 import os
+import shutil
+import time
 
 import pytest
 
-from e2e_support import files_of, same_files, version_directory
+from e2e_support import copy_of, files_of, same_files, version_directory
 from live_support import Serving
 
 # Tests 2 and 3 of RFC 8032, section 7.1.
@@ -174,17 +176,51 @@ def test_the_same_step_again_is_told_so(signed):
     assert again["already_published"] and again["target_version"] == 2
 
 
+def test_versions_of_another_run(segue, tmp_path, signed):
+    """Two runs of one lineage name, key and origin: every statement of the other run is signed, and
+    none of its versions follows one of ours."""
+    other = tmp_path / "other"
+    for number, base, target in ((1, 0, 3), (2, 3, 4)):
+        segue("publish", "--store", other, "--base", version(base), "--target", version(target),
+              "--version", number, "--sign-key", signed.private)
+    held = copy_of(version(1), tmp_path / "held")
+    before = files_of(held)
+    keys = ("--public-key", signed.public)
+    # The whole store: ours is at a version that the other run has not.
+    segue.fails("version_mismatch", "apply", "--store", other, "--checkpoint", held, *keys)
+    assert files_of(held) == before
+    # One version in the place of ours.
+    manifest = signed.store / "default/versions/0000000002.json"
+    rewrite(manifest, (other / "default/versions/0000000002.json").read_text())
+    shutil.copytree(other / "default/payloads", signed.store / "default/payloads",
+                    dirs_exist_ok=True)
+    for checkpoint in (held, version(0)):
+        done = segue.run("apply", "--store", signed.store, "--checkpoint", checkpoint, "--output",
+                         tmp_path / "output", *keys)
+        assert done.returncode in (4, 5), done.stderr
+        assert not (tmp_path / "output").exists()
+    assert files_of(held) == before
+    # Where nobody has gone further than the origin, the other run is one like any.
+    segue("apply", "--store", other, "--checkpoint", version(0), "--output", tmp_path / "b", *keys)
+    assert same_files(tmp_path / "b", version(4))
+
+
 def test_owners_sign_their_records(segue, tmp_path, signed):
     arguments = ("publish", "--store", signed.store, "--base", version(2), "--target", version(3),
                  "--version", 3, "--owners", 2, "--session", "s", "--owner-timeout", 30)
+    keyed = (*arguments, "--sign-key", signed.private)
+    folder = signed.store / "default/owners/0000000003/s"
     # A record that is not signed is refused by owner 0.
-    with signed.forged():
-        segue(*arguments, "--owner", 1)
-    message = segue.fails("corruption", *arguments, "--owner", 0, "--sign-key", signed.private)
-    assert "owners/" in message
-    retry = tuple("t" if argument == "s" else argument for argument in arguments)
-    segue(*retry, "--owner", 1, "--sign-key", signed.private)
-    segue(*retry, "--owner", 0, "--sign-key", signed.private)
+    first = segue.start(*keyed, "--owner", 0)
+    while not list(folder.glob("*.round")):
+        time.sleep(0.01)
+    mark = next(folder.glob("*.round")).stem
+    (folder / f"00001-of-00002-{mark}.json").write_text("{\n}\n")
+    _, errors = first.communicate(timeout=60)
+    assert first.returncode == 5 and "owners/" in errors, errors
+    first = segue.start(*keyed, "--owner", 0)
+    segue(*keyed, "--owner", 1)
+    assert first.communicate(timeout=60)[1] == "" and first.returncode == 0
     segue(*signed.apply(tmp_path / "a", "--public-key", signed.public))
     assert same_files(tmp_path / "a", version(3))
 
@@ -217,6 +253,41 @@ def test_keys_from_the_environment(segue, signed, tmp_path, monkeypatch):
     signed.publish(3)
     segue(*signed.apply(tmp_path / "b"))
     assert same_files(tmp_path / "b", version(3))
+
+
+@pytest.mark.parametrize("value", ["", " ", "\t"])
+@pytest.mark.parametrize("variable", ["SEGUE_PUBLIC_KEY", "SEGUE_SIGN_KEY"])
+def test_a_key_variable_that_is_empty_is_refused(segue, signed, tmp_path, monkeypatch, variable,
+                                                 value):
+    """Taken for none it would turn verification, or signing, off without a word."""
+    monkeypatch.setenv(variable, value)
+    readers = [signed.apply(tmp_path / "a"), ("verify", "--checkpoint", version(0), "--store",
+                                              signed.store)]
+    publish = ("publish", "--store", tmp_path / "new", "--base", version(0), "--target", version(1))
+    for arguments in [publish, *(readers if variable == "SEGUE_PUBLIC_KEY" else [])]:
+        assert variable in segue.fails("invalid_argument", *arguments)
+    assert not (tmp_path / "new").exists() and not (tmp_path / "a").exists()
+    assert "--public-key" in segue.fails("invalid_argument", *signed.apply(tmp_path / "a"),
+                                         "--public-key", "")
+
+
+@pytest.mark.parametrize("value", ["", " ", "a b"])
+def test_a_token_variable_without_a_token_is_refused(segue, tmp_path, monkeypatch, value):
+    serve = ("serve", "--store", tmp_path, "--checkpoint", version(0), "--name", "no-token")
+    engine = (*serve, "--engine", "sglang", "--engine-url", "http://127.0.0.1:1")
+    wait = ("publish", "--store", tmp_path / "s", "--base", version(0), "--target", version(1),
+            "--wait-for", "http://127.0.0.1:1")
+    top = ("top", "--engine", "http://127.0.0.1:1", "--once")
+    for variable, commands in (
+            ("SEGUE_TOKEN", (serve, wait, top)),
+            ("SEGUE_ENGINE_TOKEN", (engine,)),
+            ("SEGUE_STORE_TOKEN", (serve, ("store", "--dir", tmp_path),
+                                   ("inspect", "http://127.0.0.1:1/")))):
+        with monkeypatch.context() as context:
+            context.setenv(variable, value)
+            for arguments in commands:
+                assert variable in segue.fails("invalid_argument", *arguments), arguments
+    assert not (tmp_path / "s").exists()
 
 
 def test_serve(segue, signed, tmp_path):
