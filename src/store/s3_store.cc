@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <set>
 #include <utility>
 
 #include "base/hash.h"
@@ -14,6 +15,8 @@ namespace segue {
 namespace {
 
 constexpr const char* kPageSize = "1000";
+// Of a continuation token; those that are seen are about a hundred bytes.
+constexpr std::size_t kTokenSizeMax = 4096;
 
 }  // namespace
 
@@ -80,19 +83,23 @@ Result<std::vector<std::string>> S3Store::ListFolders(const std::string& prefix)
 Result<std::vector<std::string>> S3Store::ListKind(const std::string& prefix,
                                                    std::vector<std::string> Page::*kind) {
   if (!prefix.empty()) SEGUE_RETURN_IF_ERROR(CheckObjectName(prefix));
+  const std::string what = "list '" + prefix + "' of store '" + url() + "'";
   std::vector<std::string> names;
   std::string token;
+  std::set<std::string> tokens;
   do {
     SEGUE_ASSIGN_OR_RETURN(Page page, ListPage(prefix, token));
-    if (!page.next.empty() && page.next == token) {
-      return Corruption("list '" + prefix + "' of store '" + url() +
-                        "': the server goes on from where it was");
-    }
     token = std::move(page.next);
+    if (!token.empty() && !tokens.insert(token).second) {
+      return Corruption(what + ": the server goes on from where it was");
+    }
+    if (tokens.size() >= limits::kS3PageCountMax) {
+      return ResourceExhausted(what + ": more than " + std::to_string(limits::kS3PageCountMax) +
+                               " pages");
+    }
     std::vector<std::string>& found = page.*kind;
     if (found.size() > limits::kStoreEntryCountMax - names.size()) {
-      return ResourceExhausted("list '" + prefix + "' of store '" + url() +
-                               "': more than 1,000,000 names");
+      return ResourceExhausted(what + ": more than 1,000,000 names");
     }
     std::move(found.begin(), found.end(), std::back_inserter(names));
   } while (!token.empty());
@@ -127,6 +134,7 @@ Result<S3Store::Page> S3Store::ListPage(const std::string& folder, const std::st
   if (root.ChildText("IsTruncated") != "true") return page;
   page.next = std::string(root.ChildText("NextContinuationToken"));
   if (page.next.empty()) return Corruption(what + ": a page without the next one's token");
+  if (page.next.size() > kTokenSizeMax) return Corruption(what + ": a token of more than 4 KiB");
   return page;
 }
 

@@ -308,6 +308,30 @@ TEST(S3StoreTest, ListingsThatAreNone) {
   }
 }
 
+// A listing that never ends: tokens that come round in a circle, or are new each time.
+TEST(S3StoreTest, EndlessListings) {
+  const auto pages_of = [](const std::function<std::string(int)>& token) {
+    return [token, page = 0](const std::string& request) mutable -> std::optional<std::string> {
+      if (request.find("prefix=p%2Ff%2F") == std::string::npos) return std::nullopt;
+      return FakeBucket::Xml(
+          "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>" +
+          token(page++) + "</NextContinuationToken></ListBucketResult>");
+    };
+  };
+  {
+    FakeBucket circle(pages_of([](int page) { return "t" + std::to_string(page % 3); }));
+    EXPECT_EQ(circle.Open()->List("f").status().code(), StatusCode::kCorruption);
+    EXPECT_EQ(circle.Count("prefix=p%2Ff%2F"), 4);
+  }
+  {
+    FakeBucket endless(pages_of([](int page) { return "t" + std::to_string(page); }));
+    EXPECT_EQ(endless.Open()->List("f").status().code(), StatusCode::kResourceExhausted);
+    EXPECT_EQ(endless.Count("prefix=p%2Ff%2F"), limits::kS3PageCountMax);
+  }
+  FakeBucket large(pages_of([](int) { return std::string(5000, 't'); }));
+  EXPECT_EQ(large.Open()->List("f").status().code(), StatusCode::kCorruption);
+}
+
 TEST(S3StoreTest, OldUploadsAreAborted) {
   FakeBucket bucket([](const std::string& request) -> std::optional<std::string> {
     if (request.find("?prefix=p%2F&uploads=") == std::string::npos) return std::nullopt;
