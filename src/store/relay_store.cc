@@ -18,9 +18,9 @@ namespace {
 
 constexpr std::uint64_t kPieceSize = 8ull << 20;
 constexpr std::size_t kIdSize = 16;
-// After a failure a relay is not asked for so long; one that lied for longer.
+// After a failure a relay is not asked for so long; one that lied, or was too slow, for longer.
 constexpr std::chrono::seconds kRestAfterFailure{10};
-constexpr std::chrono::seconds kRestAfterLie{600};
+constexpr std::chrono::seconds kRestAfterHarm{600};
 
 bool IsHex(std::string_view text) {
   return text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
@@ -33,6 +33,32 @@ std::string RandomId() {
 }
 
 }  // namespace
+
+// How long a relay may take over one object. Its retries and its drips all count: only the time and
+// the bytes that have come are looked at. For one thread, which makes the requests too.
+class RelayStore::Pace {
+ public:
+  explicit Pace(const RelayPace& limits) : limits_(limits) {}
+
+  // The size is known, and `bytes` of the object have come: the next piece is asked for.
+  void Began(std::uint64_t bytes) {
+    if (!sized_) since_ = Clock::now();
+    sized_ = true;
+    bytes_ = bytes;
+  }
+  bool TooSlow() const {
+    const std::chrono::duration<double> taken = Clock::now() - since_;
+    if (!sized_) return taken > limits_.answer;
+    const auto due = static_cast<double>(bytes_ + kPieceSize);
+    return taken > limits_.grace + std::chrono::duration<double>(due / limits_.rate);
+  }
+
+ private:
+  const RelayPace limits_;
+  Clock::time_point since_ = Clock::now();
+  bool sized_ = false;
+  std::uint64_t bytes_ = 0;
+};
 
 std::optional<std::string> HashOfName(std::string_view name) {
   std::vector<std::string_view> parts;
@@ -135,7 +161,7 @@ Status RelayStore::Lead(const std::string& name, const std::string& via) {
     if (fetched.ok() || fetched.code() == StatusCode::kResourceExhausted) return fetched;
   }
   std::uint64_t bytes = 0;
-  Status fetched = Keep(*origin_, name, bytes);
+  Status fetched = Keep(*origin_, name, bytes, nullptr);
   const std::lock_guard lock(mutex_);
   statistics_.origin_bytes += bytes;
   return fetched;
@@ -149,10 +175,13 @@ Status RelayStore::FetchFromRelay(std::size_t source, const std::string& name,
   options.fields = {"Segue-Via: " + (via.empty() ? id_ : via + "," + id_)};
   options.client = options_.client;
   options.has_listing = false;
+  Pace pace(options_.pace);
+  options.client.given_up = [&pace] { return pace.TooSlow(); };
   SEGUE_ASSIGN_OR_RETURN(const std::unique_ptr<HttpStore> relay, HttpStore::Open(options));
   std::uint64_t bytes = 0;
-  Status fetched = Keep(*relay, name, bytes);
-  if (fetched.code() == StatusCode::kCorruption) Rest(source, kRestAfterLie);
+  Status fetched = Keep(*relay, name, bytes, &pace);
+  const bool slow = !fetched.ok() && pace.TooSlow();
+  if (fetched.code() == StatusCode::kCorruption || slow) Rest(source, kRestAfterHarm);
   // One that has not the object answers, and may have the next.
   const bool absent = fetched.code() == StatusCode::kNotFound;
   const bool too_large = fetched.code() == StatusCode::kResourceExhausted;
@@ -163,16 +192,18 @@ Status RelayStore::FetchFromRelay(std::size_t source, const std::string& name,
   return fetched;
 }
 
-Status RelayStore::Keep(Store& store, const std::string& name, std::uint64_t& bytes) {
+Status RelayStore::Keep(Store& store, const std::string& name, std::uint64_t& bytes, Pace* pace) {
   SEGUE_ASSIGN_OR_RETURN(const std::uint64_t size, store.Size(name));
   if (size > options_.size_max) return ResourceExhausted("'" + name + "' is too large to be kept");
   SEGUE_ASSIGN_OR_RETURN(const auto writer, kept_->StartWrite());
+  if (pace != nullptr) pace->Began(0);
   Sha256Hasher hasher;
   while (bytes < size) {
     const std::uint64_t part = std::min(kPieceSize, size - bytes);
     SEGUE_ASSIGN_OR_RETURN(const ByteVector piece, store.GetRange(name, bytes, part));
     hasher.Add(piece);
     bytes += part;
+    if (pace != nullptr) pace->Began(bytes);
     SEGUE_RETURN_IF_ERROR(writer->Append(piece));
   }
   const std::string hash = hasher.Finish().ToHex();

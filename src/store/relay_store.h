@@ -38,6 +38,14 @@ struct RelayStatistics {
   std::uint64_t kept_count = 0;
 };
 
+// How long a relay may take: until it has told an object's size; then for the bytes, as long as
+// `rate` asks for and `grace` more.
+struct RelayPace {
+  std::chrono::duration<double> answer{limits::kRelayAnswerSecondsMax};
+  std::chrono::duration<double> grace{limits::kRelayGraceSecondsMax};
+  double rate = limits::kRelayRateMin;  // Bytes a second.
+};
+
 class RelayStore : public Store {
  public:
   struct Options {
@@ -51,6 +59,7 @@ class RelayStore : public Store {
     HttpClient::Options client;
     // How long a request of another relay waits for an object that is on its way.
     std::chrono::milliseconds wait{limits::kRelayWaitSecondsMax * 1000};
+    RelayPace pace;
   };
 
   static Result<std::unique_ptr<RelayStore>> Make(std::unique_ptr<Store> origin,
@@ -84,6 +93,7 @@ class RelayStore : public Store {
 
  private:
   using Clock = std::chrono::steady_clock;
+  class Pace;
   struct Source {
     std::string url;
     Clock::time_point rests_until;  // It failed or lied lately.
@@ -99,8 +109,9 @@ class RelayStore : public Store {
 
   Status Lead(const std::string& name, const std::string& via);
   Status FetchFromRelay(std::size_t source, const std::string& name, const std::string& via);
-  // Copies an object into kept() if it has the hash of its name.
-  Status Keep(Store& store, const std::string& name, std::uint64_t& bytes);
+  // Copies an object into kept() if it has the hash of its name. `pace`: of a relay; null: it is
+  // the origin, which may be as slow as any store.
+  Status Keep(Store& store, const std::string& name, std::uint64_t& bytes, Pace* pace);
   bool Rests(std::size_t source);
   void Rest(std::size_t source, std::chrono::seconds time);
   bool IsKept(const std::string& name);

@@ -110,6 +110,31 @@ TEST_F(RelayStoreTest, ALyingRelayCostsTimeAlone) {
   EXPECT_EQ(alone->statistics().origin_bytes, object.bytes.size());
 }
 
+// A relay that has all the time in the world: its bytes come, but not in anybody's lifetime. In the
+// head, in the body, and with a piece now and then.
+TEST_F(RelayStoreTest, ASlowRelayIsLeftForTheOrigin) {
+  const Object object(1, 1'000'000);
+  Publish(object);
+  options_.pace = {.answer = std::chrono::seconds(1),
+                   .grace = std::chrono::seconds(1),
+                   .rate = 32.0 * (1 << 20)};
+  const std::string head = "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\nETag: \"a\"\r\n\r\n";
+  for (const std::string& first : {std::string("HTTP/1.1 200 OK\r\nX: "), head}) {
+    const EndlessServer slow(first, std::string(100, 'x'), std::chrono::milliseconds(100));
+    const auto store = Make({slow.url()});
+    const auto begin = std::chrono::steady_clock::now();
+    ExpectRead(*store, object);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5)) << first;
+    EXPECT_EQ(store->statistics().origin_bytes, object.bytes.size());
+    // It rests: the next object does not wait for it.
+    const int count = slow.count();
+    const Object next(first.size(), 1000);
+    Publish(next);
+    ExpectRead(*store, next);
+    EXPECT_EQ(slow.count(), count);
+  }
+}
+
 TEST_F(RelayStoreTest, RelaysThatFailAreLeftAlone) {
   const Object object(1);
   Publish(object);
