@@ -13,12 +13,14 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/limits.h"
 #include "base/threads.h"
+#include "server/request_head.h"
 
 namespace segue {
 
@@ -36,29 +38,48 @@ class Connection final : public httplib::Stream {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // Until a request begins; false: none will.
+  // Until the head of a request is there, whole and sound; false: none will be.
   bool AwaitRequest() {
     in_head_ = true;
-    head_size_ = line_size_ = 0;
     since_ = Clock::now();
     if (begin_ == end_ && !AwaitBytes(since_ + limits_.idle)) return false;
     since_ = Clock::now();
     deadline_ = since_ + limits_.request;
-    return true;
+    std::string text;
+    while (in_head_) {
+      if (begin_ == end_ && !Fill()) return false;
+      TakeHead(text);
+      if (text.size() <= limits::kHttpHeaderSizeMax) continue;
+      refusal_ = "431 Request Header Fields Too Large";
+      return false;
+    }
+    std::optional<RequestHead> head = RequestHead::Parse(text);
+    if (!head) refusal_ = "400 Bad Request";
+    head_ = std::move(head).value_or(RequestHead());
+    head_begin_ = 0;
+    return refusal_.empty();
   }
+
+  const RequestHead& head() const { return head_; }
 
   // What is to be said of a request that did not come whole; empty: nothing.
   std::string_view refusal() const { return refusal_; }
 
-  bool is_readable() const override { return begin_ < end_ || IsReady(POLLIN, 0); }
+  bool is_readable() const override {
+    return head_begin_ < head_.text.size() || begin_ < end_ || IsReady(POLLIN, 0);
+  }
   bool is_writable() const override { return IsReady(POLLOUT, Count(limits_.silence)); }
 
   ssize_t read(char* data, std::size_t size) override {
+    if (head_begin_ < head_.text.size()) {
+      const std::size_t count = head_.text.copy(data, size, head_begin_);
+      head_begin_ += count;
+      return static_cast<ssize_t>(count);
+    }
     if (begin_ == end_ && !Fill()) return -1;
     const std::size_t count = std::min(size, end_ - begin_);
     std::memcpy(data, buffer_.data() + begin_, count);
     begin_ += count;
-    if (in_head_ && !PassHead({data, count})) return -1;
     return static_cast<ssize_t>(count);
   }
 
@@ -144,19 +165,16 @@ class Connection final : public httplib::Stream {
     return true;
   }
 
-  // The head ends with the first empty line.
-  bool PassHead(std::string_view bytes) {
-    for (const char byte : bytes) {
-      if (byte == '\n' && std::exchange(line_size_, 0) == 0) {
-        in_head_ = false;
-        return true;
-      }
-      if (byte != '\n' && byte != '\r') ++line_size_;
+  // Moves what has come to `text`, as far as the head goes: to the first empty line, however the
+  // lines end.
+  void TakeHead(std::string& text) {
+    while (in_head_ && begin_ < end_) {
+      text += buffer_[begin_++];
+      if (text.back() != '\n') continue;
+      const std::string_view before = std::string_view(text).substr(0, text.size() - 1);
+      in_head_ =
+          !(before.empty() || before == "\r" || before.ends_with('\n') || before.ends_with("\n\r"));
     }
-    head_size_ += bytes.size();
-    if (head_size_ <= limits::kHttpHeaderSizeMax) return true;
-    refusal_ = "431 Request Header Fields Too Large";
-    return false;
   }
 
   const int socket_;
@@ -166,8 +184,8 @@ class Connection final : public httplib::Stream {
   std::array<char, 16384> buffer_{};
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
-  std::size_t head_size_ = 0;
-  std::size_t line_size_ = 0;
+  RequestHead head_;
+  std::size_t head_begin_ = 0;
   bool in_head_ = true;
   bool made_way_ = false;
   std::string_view refusal_;
@@ -278,10 +296,14 @@ void ConnectionServer::SetLimits(const ConnectionLimits& limits) {
 }
 
 namespace {
+// Of the request that this thread answers.
 thread_local bool end_after_answer = false;
+thread_local std::string asked_range;
 }  // namespace
 
 void ConnectionServer::EndAfterAnswer() { end_after_answer = true; }
+
+const std::string& ConnectionServer::AskedRange() { return asked_range; }
 
 void ConnectionServer::LetClientsQueue() { (void)::listen(svr_sock_, SOMAXCONN); }
 
@@ -302,6 +324,8 @@ bool ConnectionServer::process_and_close_socket(socket_t socket) {
     std::size_t left = keep_alive_max_count_;
     bool closed = false;
     while (left > 0 && !closed && svr_sock_ != INVALID_SOCKET && connection.AwaitRequest()) {
+      end_after_answer = connection.head().is_last;
+      asked_range = connection.head().range;
       answered = Process(connection, left == 1, closed);
       // The library may think that it has answered what ended early.
       closed = closed || std::exchange(end_after_answer, false) || !connection.refusal().empty();
@@ -312,7 +336,7 @@ bool ConnectionServer::process_and_close_socket(socket_t socket) {
       connection.Send("HTTP/1.1 " + std::string(connection.refusal()) +
                       "\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
     }
-    if (closed) connection.Linger();
+    if (closed || !connection.refusal().empty()) connection.Linger();
   }
   ::shutdown(socket, SHUT_RDWR);
   ::close(socket);

@@ -15,6 +15,7 @@
 #include <list>
 #include <mutex>
 #include <set>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -88,6 +89,9 @@ class ConnectionServer final : public httplib::Server {
   void LetClientsQueue();
   // For a handler that answers without the request's body, which would pass for the next request.
   static void EndAfterAnswer();
+  // The field Range of the request that this thread answers; the library does not see it. Empty
+  // where there is none, or several.
+  static const std::string& AskedRange();
   // Waits for clients end at once; what is being answered goes on.
   void EndAllWaits() { table_.EndAllWaits(); }
 

@@ -178,7 +178,44 @@ TEST_F(ConnectionsTest, HeadOfManyLines) {
   EXPECT_THAT(client->Read(), StartsWith("HTTP/1.1 431"));
 }
 
-// More of them than connections: each new one takes the place of who has waited longest.
+// Refused as soon as it is whole, and nothing that follows is looked at.
+TEST_F(ConnectionsTest, HeadsThatAreNotSound) {
+  Start(Limits(4));
+  for (const char* const head :
+       {"GET /now HTTP/1.1\n\n", "GET http://h/now HTTP/1.1\r\n\r\n", "\r\n",
+        "POST /echo HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nContent-Length: +0\r\n\r\n",
+        "GET /now HTTP/1.1\r\nA : b\r\n\r\n"}) {
+    const auto client = Connect();
+    ASSERT_TRUE(client->Send(std::string(head) + kGet));
+    const std::string answer = client->Read();
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 400 ")) << head;
+    EXPECT_EQ(answer.find("HTTP/1.1", 1), std::string::npos) << head << answer;
+  }
+}
+
+// The library reads sizes of chunks leniently, and no body where it expects none: whatever it takes
+// for the end, the connection ends there.
+TEST_F(ConnectionsTest, BodiesAfterWhichNothingIsRead) {
+  Start(Limits(4));
+  for (const std::string head :
+       {"POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0x5;a=b\r\nhello\r\n0\r\n\r\n",
+        "GET /now HTTP/1.1\r\nContent-Length: 33\r\n\r\n",
+        "GET /now HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"}) {
+    const auto client = Connect();
+    ASSERT_TRUE(client->Send(head + kGet));
+    const std::string answer = client->Read();
+    EXPECT_THAT(answer, HasSubstr("hello")) << head;
+    EXPECT_EQ(answer.find("HTTP/1.1", 1), std::string::npos) << head << answer;
+  }
+  // A body of a stated size leaves the connection open.
+  const auto client = Connect();
+  ASSERT_TRUE(
+      client->Send(std::string("POST /echo HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc") + kGet));
+  EXPECT_THAT(client->Read("hello"), HasSubstr("abcHTTP/1.1 200"));
+}
+
 // A body that was not read is not taken for a request.
 TEST_F(ConnectionsTest, AnswerWithoutTheBody) {
   listener_.http().set_pre_routing_handler(
@@ -198,6 +235,7 @@ TEST_F(ConnectionsTest, AnswerWithoutTheBody) {
   EXPECT_EQ(answer.find("HTTP/1.1", 1), std::string::npos) << answer;
 }
 
+// More of them than connections: each new one takes the place of who has waited longest.
 TEST_F(ConnectionsTest, SilentClientsHoldNobodyUp) {
   Start(Limits(4));
   std::vector<std::unique_ptr<Client>> silent(40);

@@ -73,12 +73,6 @@ void Refuse(int code, const Status& status, httplib::Response& response) {
                        "application/json");
 }
 
-// Ranges are answered here alone: the library's own handling differs between its releases, and
-// knows no If-Range. The object behind the reference is not const.
-void TakeRanges(const httplib::Request& request) {
-  const_cast<httplib::Request&>(request).ranges.clear();
-}
-
 }  // namespace
 
 RangeKind ParseRange(const std::string& text, std::uint64_t size, ByteRange& range) {
@@ -115,7 +109,6 @@ void ObjectService::Attach(httplib::Server& http) {
       [this](const httplib::Request& request, httplib::Response& response) {
         using Outcome = httplib::Server::HandlerResponse;
         ++requests_;
-        TakeRanges(request);
         // Its body has to be read first.
         if (request.method == "PUT" && request.path.size() < 1024) return Outcome::Unhandled;
         if (request.has_header("Content-Length") || request.has_header("Transfer-Encoding")) {
@@ -221,7 +214,7 @@ Status ObjectService::GetObject(const std::string& name, const httplib::Request&
   const std::string condition = request.get_header_value("If-Range");
   RangeKind kind = RangeKind::kWhole;
   if (condition.empty() || condition == tag) {
-    kind = ParseRange(request.get_header_value("Range"), reader->size(), range);
+    kind = ParseRange(ConnectionServer::AskedRange(), reader->size(), range);
   }
   const std::string total = "/" + std::to_string(reader->size());
   if (kind == RangeKind::kBeyondEnd) {

@@ -6,16 +6,18 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "segue/token.h"
 #include "server/http_listener.h"
 #include "server/object_service.h"
-#include "store/http_store.h"
+#include "store/confined_files.h"
 
 namespace segue {
 
 class StoreServer::Impl {
  public:
-  Impl(std::unique_ptr<DirStore> store, ObjectService::Options options)
-      : store_(std::move(store)), service_(*store_, std::move(options)) {}
+  Impl(std::unique_ptr<FileSystem> files, std::unique_ptr<DirStore> store,
+       ObjectService::Options options)
+      : files_(std::move(files)), store_(std::move(store)), service_(*store_, std::move(options)) {}
 
   Status Start(const ListenAddress& address) {
     listener_.SetLimits({.connections = limits::kStoreConnectionsMax,
@@ -31,6 +33,7 @@ class StoreServer::Impl {
   StoreServerStatistics statistics() const { return service_.statistics(); }
 
  private:
+  const std::unique_ptr<FileSystem> files_;  // First: the store uses it.
   std::unique_ptr<DirStore> store_;
   ObjectService service_;
   HttpListener listener_;
@@ -50,10 +53,13 @@ Result<std::unique_ptr<StoreServer>> StoreServer::Start(const StoreServerOptions
     }
     service.read_token = options.token;
   }
+  // What others reach is the root and nothing that a link below it leads to.
+  auto files = std::make_unique<ConfinedFiles>(options.directory);
   SEGUE_ASSIGN_OR_RETURN(
       std::unique_ptr<DirStore> store,
-      DirStore::Open({.url = options.directory, .root = options.directory, .create = writable}));
-  auto impl = std::make_unique<Impl>(std::move(store), std::move(service));
+      DirStore::Open({.url = options.directory, .root = options.directory, .create = writable},
+                     *files));
+  auto impl = std::make_unique<Impl>(std::move(files), std::move(store), std::move(service));
   SEGUE_RETURN_IF_ERROR(impl->Start(address));
   return std::unique_ptr<StoreServer>(new StoreServer(std::move(impl)));
 }

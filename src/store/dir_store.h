@@ -11,6 +11,7 @@
 //
 // Names are checked before any open, so none leads out of the root. A symbolic link in an object's
 // own place is refused; links to folders are followed: who may make them may as well move the root.
+// A server, whose clients may not, gives ConfinedFiles (confined_files.h), which follows none.
 // Thread-safe; any number of processes and machines may share a root.
 #pragma once
 

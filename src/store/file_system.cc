@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // FileSystem on POSIX. What must hold: nothing here decides anything; it calls, repeats what a
-// signal interrupted, and hands errno on.
+// signal interrupted, and hands errno on. Where a path leads is asked of Locate() by every call.
 #include "store/file_system.h"
 
 #include <dirent.h>
@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <thread>
@@ -44,8 +45,9 @@ FileKind KindOfEntry(unsigned char type) {
   }
 }
 
-int OpenFolder(const std::string& path) {
-  return Errno([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+int OpenFolder(const FilePlace& place) {
+  if (place.error < 0) return place.error;
+  return OpenFolderAt(place.folder, place.name, O_RDONLY | (place.confined ? O_NOFOLLOW : 0));
 }
 
 // Some file systems list names without kinds. What cannot be examined stays unknown.
@@ -57,13 +59,30 @@ FileKind KindOfPath(int folder, const char* name) {
 
 }  // namespace
 
+FilePlace::FilePlace(FilePlace&& other) noexcept
+    : folder(std::exchange(other.folder, AT_FDCWD)),
+      name(std::move(other.name)),
+      confined(other.confined),
+      error(other.error) {}
+
+FilePlace::~FilePlace() {
+  if (folder >= 0) ::close(folder);
+}
+
+FilePlace PosixFileSystem::Locate(const std::string& path) { return FilePlace(path); }
+
 int PosixFileSystem::OpenForRead(const std::string& path) {
+  const FilePlace place = Locate(path);
+  if (place.error < 0) return place.error;
   constexpr int kFlags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
-  return Errno([&] { return ::open(path.c_str(), kFlags); });
+  return Errno([&] { return ::openat(place.folder, place.name.c_str(), kFlags); });
 }
 
 int PosixFileSystem::CreateNew(const std::string& path) {
-  return Errno([&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
+  const FilePlace place = Locate(path);
+  if (place.error < 0) return place.error;
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+  return Errno([&] { return ::openat(place.folder, place.name.c_str(), kFlags, 0666); });
 }
 
 std::int64_t PosixFileSystem::ReadAt(int descriptor, std::uint64_t offset, MutableByteSpan target) {
@@ -98,23 +117,33 @@ int PosixFileSystem::Close(int descriptor) {
 }
 
 int PosixFileSystem::Link(const std::string& source, const std::string& target) {
-  return Errno([&] { return ::link(source.c_str(), target.c_str()); });
+  const FilePlace from = Locate(source);
+  const FilePlace to = Locate(target);
+  if (from.error < 0 || to.error < 0) return std::min(from.error, to.error);
+  return Errno(
+      [&] { return ::linkat(from.folder, from.name.c_str(), to.folder, to.name.c_str(), 0); });
 }
 
 int PosixFileSystem::Unlink(const std::string& path) {
-  return Errno([&] { return ::unlink(path.c_str()); });
+  const FilePlace place = Locate(path);
+  if (place.error < 0) return place.error;
+  return Errno([&] { return ::unlinkat(place.folder, place.name.c_str(), 0); });
 }
 
 int PosixFileSystem::MakeFolder(const std::string& path) {
-  return Errno([&] { return ::mkdir(path.c_str(), 0777); });
+  const FilePlace place = Locate(path);
+  if (place.error < 0) return place.error;
+  return Errno([&] { return ::mkdirat(place.folder, place.name.c_str(), 0777); });
 }
 
 int PosixFileSystem::RemoveFolder(const std::string& path) {
-  return Errno([&] { return ::rmdir(path.c_str()); });
+  const FilePlace place = Locate(path);
+  if (place.error < 0) return place.error;
+  return Errno([&] { return ::unlinkat(place.folder, place.name.c_str(), AT_REMOVEDIR); });
 }
 
 int PosixFileSystem::SyncFolder(const std::string& path) {
-  const int descriptor = OpenFolder(path);
+  const int descriptor = OpenFolder(Locate(path));
   if (descriptor < 0) return descriptor;
   const int error = Errno([&] { return ::fsync(descriptor); });
   ::close(descriptor);
@@ -125,7 +154,7 @@ int PosixFileSystem::SyncFolder(const std::string& path) {
 int PosixFileSystem::List(const std::string& path, std::vector<FolderEntry>& entries) {
   entries.clear();
   const auto close = [](DIR* stream) { ::closedir(stream); };
-  const int descriptor = OpenFolder(path);
+  const int descriptor = OpenFolder(Locate(path));
   if (descriptor < 0) return descriptor;
   // The descriptor is a folder's: null only for want of memory.
   const std::unique_ptr<DIR, decltype(close)> stream(Allocated(::fdopendir(descriptor)), close);
@@ -148,6 +177,16 @@ void PosixFileSystem::Wait(std::chrono::milliseconds duration) {
 PosixFileSystem& PosixFileSystem::Instance() {
   static PosixFileSystem files;
   return files;
+}
+
+int OpenFolderAt(int folder, const std::string& name, int flags) {
+  const int opened =
+      Errno([&] { return ::openat(folder, name.c_str(), flags | O_DIRECTORY | O_CLOEXEC); });
+  struct stat info {};
+  const bool is_link = opened == -ENOTDIR && (flags & O_NOFOLLOW) != 0 &&
+                       ::fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+                       S_ISLNK(info.st_mode);
+  return is_link ? -ELOOP : opened;
 }
 
 int MakeFolders(FileSystem& files, const std::string& folder) {
