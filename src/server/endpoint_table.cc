@@ -54,17 +54,19 @@ constexpr EndpointField kPullFields[] = {
     {"source_dir", FieldType::kString, "Holds weight_vNNNNNN directories; required"},
     {"target_version", FieldType::kInteger, "Number of the last of them; required"}};
 
+constexpr bool kWaits = true;
+
 constexpr Endpoint kEndpoints[] = {
     {"POST", "/update_weights_from_gpu_delta", "Prepare, apply and resume; answers at the end",
-     AnswerKind::kReceipts, kUpdateFields},
+     AnswerKind::kReceipts, kUpdateFields, kWaits},
     {"POST", "/prepare_gpu_delta", "Prepare in the background; answers at once",
      AnswerKind::kReceipts, kPrepareFields},
     {"POST", "/apply_gpu_delta", "Apply what is prepared; answers at the end",
-     AnswerKind::kReceipts, kApplyFields},
+     AnswerKind::kReceipts, kApplyFields, kWaits},
     {"POST", "/resume_gpu_delta", "Open the gate after an apply", AnswerKind::kReceipts,
-     kResumeFields},
+     kResumeFields, kWaits},
     {"POST", "/abort_gpu_delta", "Give up what is being or has been prepared",
-     AnswerKind::kReceipts, kSessionFields},
+     AnswerKind::kReceipts, kSessionFields, kWaits},
     {"POST",
      "/clear_gpu_delta_state",
      "Forget an update that has ended",
@@ -75,15 +77,15 @@ constexpr Endpoint kEndpoints[] = {
     {"POST", "/get_gpu_delta_info", "Who answers, and what is held", AnswerKind::kReceipts,
      kInfoFields},
     {"POST", "/rebuild", "Read the checkpoint again and go to a version; answers at the end",
-     AnswerKind::kReceipts, kRebuildFields},
+     AnswerKind::kReceipts, kRebuildFields, kWaits},
     {"POST", kPullPath, "Bring a checkpoint's files forward by disk deltas; answers at the end",
-     AnswerKind::kOutcome, kPullFields},
+     AnswerKind::kOutcome, kPullFields, kWaits},
     {"GET",
      "/healthz",
      "Whether the weights are proven and the gate is open",
      AnswerKind::kHealth,
      {}},
-    {"GET", "/versions", "The version held and those on offer", AnswerKind::kVersions, {}},
+    {"GET", "/versions", "The version held and those on offer", AnswerKind::kVersions, {}, kWaits},
     {"GET", "/metrics", "Prometheus text", AnswerKind::kText, {}},
     {"GET", "/openapi.json", "This document", AnswerKind::kDocument, {}},
 };

@@ -30,6 +30,8 @@ struct Endpoint {
   std::string_view text;
   AnswerKind answer;
   std::span<const EndpointField> fields;
+  // Answered when something else has ended: an update, a pull, what a store says.
+  bool waits = false;
 };
 
 // Answered whether there are weights or not: it is about files.

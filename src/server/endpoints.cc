@@ -12,6 +12,7 @@
 #include <optional>
 #include <sstream>
 
+#include "base/limits.h"
 #include "segue/disk_delta.h"
 #include "server/endpoint_request.h"
 #include "server/endpoint_table.h"
@@ -52,6 +53,14 @@ std::string Text(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+// The answer to what has no receipt.
+HttpAnswer Outcome(int code, const Status& status, const std::string& message) {
+  return {code, "application/json",
+          Text({{"success", status.ok()},
+                {"code", StatusCodeName(status.code())},
+                {"message", status.ok() ? message : status.message()}})};
+}
+
 }  // namespace
 
 Endpoints::Endpoints(EngineIdentity identity)
@@ -84,18 +93,45 @@ HttpAnswer Endpoints::Handle(const std::string& method, const std::string& path,
     return Answer(404, NotFound("there is no " + method + " " + path + "; see /openapi.json"),
                   nullptr);
   }
-  if (endpoint->answer == AnswerKind::kDocument) {
+  if (!endpoint->waits) return HandleKnown(*endpoint, body);
+  if (!Enter(*endpoint)) {
+    const Status refused = Unavailable(std::to_string(limits::kHttpLongRequestsMax) +
+                                       " requests of " + path + " are being answered already");
+    if (endpoint->answer == AnswerKind::kOutcome) return Outcome(409, refused, "");
+    return Answer(409, refused, receiver_);
+  }
+  HttpAnswer answer = HandleKnown(*endpoint, body);
+  Leave(*endpoint);
+  return answer;
+}
+
+bool Endpoints::Enter(const Endpoint& endpoint) {
+  const std::lock_guard lock(mutex_);
+  unsigned& count = waiting_[&endpoint];
+  if (count >= limits::kHttpLongRequestsMax) return false;
+  ++count;
+  return true;
+}
+
+void Endpoints::Leave(const Endpoint& endpoint) {
+  const std::lock_guard lock(mutex_);
+  --waiting_[&endpoint];
+}
+
+HttpAnswer Endpoints::HandleKnown(const Endpoint& endpoint, const std::string& body) {
+  const std::string path(endpoint.path);
+  if (endpoint.answer == AnswerKind::kDocument) {
     return {200, "application/json", OpenApiDocument()};
   }
-  if (path == kPullPath) return Pull(*endpoint, body);
+  if (path == kPullPath) return Pull(endpoint, body);
   ReceiverGroup* const receiver = receiver_;
   if (receiver == nullptr) {
     const std::lock_guard lock(mutex_);
     return Answer(503, failure_.ok() ? Unavailable("the weights are being taken over") : failure_,
                   nullptr);
   }
-  if (method == "GET") return Get(path, *receiver);
-  const Result<EndpointRequest> request = EndpointRequest::Parse(*endpoint, body);
+  if (endpoint.method == "GET") return Get(path, *receiver);
+  const Result<EndpointRequest> request = EndpointRequest::Parse(endpoint, body);
   if (!request.ok()) return Answer(400, request.status(), receiver);
   const Status status = Post(path, request.value(), *receiver);
   return Answer(status.ok() ? 200 : 409, status, receiver);
@@ -106,14 +142,8 @@ HttpAnswer Endpoints::Answer(int code, const Status& status, const ReceiverGroup
 }
 
 HttpAnswer Endpoints::Pull(const Endpoint& endpoint, const std::string& body) const {
-  const auto answer = [](int code, const Status& status, const std::string& message) {
-    return HttpAnswer{code, "application/json",
-                      Text({{"success", status.ok()},
-                            {"code", StatusCodeName(status.code())},
-                            {"message", status.ok() ? message : status.message()}})};
-  };
   const Result<EndpointRequest> request = EndpointRequest::Parse(endpoint, body);
-  if (!request.ok()) return answer(400, request.status(), "");
+  if (!request.ok()) return Outcome(400, request.status(), "");
   PullOptions pull;
   pull.local_checkpoint = request->String("local_checkpoint_dir");
   pull.source = request->String("source_dir");
@@ -129,10 +159,10 @@ HttpAnswer Endpoints::Pull(const Endpoint& endpoint, const std::string& body) co
   } else if (pull_roots_.empty()) {
     refused = InvalidArgument("pulls are not allowed: the server was started without --pull-root");
   }
-  if (!refused.ok()) return answer(409, refused, "");
+  if (!refused.ok()) return Outcome(409, refused, "");
   const Result<PullReport> report = PullWeights(pull);
-  if (!report.ok()) return answer(409, report.status(), "");
-  return answer(200, Status(), Describe(report.value()));
+  if (!report.ok()) return Outcome(409, report.status(), "");
+  return Outcome(200, Status(), Describe(report.value()));
 }
 
 HttpAnswer Endpoints::Get(const std::string& path, ReceiverGroup& receiver) {

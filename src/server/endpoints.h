@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -48,6 +49,10 @@ class Endpoints {
     std::uint64_t start_ticks = 0;
   };
 
+  HttpAnswer HandleKnown(const Endpoint& endpoint, const std::string& body);
+  // One more request that waits, unless kHttpLongRequestsMax of this endpoint do; Leave() after it.
+  bool Enter(const Endpoint& endpoint);
+  void Leave(const Endpoint& endpoint);
   HttpAnswer Get(const std::string& path, ReceiverGroup& receiver);
   HttpAnswer GetVersions(ReceiverGroup& receiver);
   HttpAnswer Pull(const Endpoint& endpoint, const std::string& body) const;
@@ -67,6 +72,7 @@ class Endpoints {
   unsigned pull_threads_ = 0;
   std::mutex mutex_;
   Status failure_;
+  std::map<const Endpoint*, unsigned> waiting_;
 };
 
 }  // namespace segue

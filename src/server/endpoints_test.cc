@@ -4,11 +4,20 @@
 // and the metrics. With a receiver behind them: tests/e2e/test_live.py.
 #include "server/endpoints.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
+#include <vector>
 
+#include "base/file.h"
+#include "base/limits.h"
+#include "checkpoint/testing.h"
 #include "server/endpoint_table.h"
 #include "server/metrics.h"
 
@@ -52,6 +61,43 @@ TEST(EndpointsTest, PullsNeedRoots) {
   refused("[]", 400, "not a JSON object");
   endpoints.AllowPulls({"/usr"}, "", 1);
   refused(body, 409, "leads out of every --pull-root");
+}
+
+// Requests that wait for one another fill up their own endpoint, no other.
+TEST(EndpointsTest, RepeatsThatWaitLeaveRoom) {
+  const test::TemporaryDirectory directory;
+  const std::string local = directory.File("local");
+  ASSERT_TRUE(MakeDirectories(local + "/.weight_sync").ok());
+  ASSERT_TRUE(MakeDirectories(directory.File("source")).ok());
+  const int lock = ::open((local + "/.weight_sync/lock").c_str(), O_RDWR | O_CREAT, 0600);
+  ASSERT_EQ(::flock(lock, LOCK_EX), 0);  // Somebody else pulls, and takes his time.
+  Endpoints endpoints({.engine_id = "e"});
+  endpoints.AllowPulls({directory.path()}, "", 1);
+  const std::string body = R"({"local_checkpoint_dir": ")" + local + R"(", "source_dir": ")" +
+                           directory.File("source") + R"(", "target_version": 1})";
+  constexpr unsigned kMore = 38;
+  std::atomic<unsigned> refused{0};
+  std::atomic<unsigned> answered{0};
+  std::vector<std::jthread> clients;
+  for (unsigned i = 0; i < limits::kHttpLongRequestsMax + kMore; ++i) {
+    clients.emplace_back([&] {
+      const Json answer = Json::parse(endpoints.Handle("POST", "/pull_weights", body).body);
+      const std::string message = answer["message"];
+      refused += message.find("are being answered already") != std::string::npos ? 1 : 0;
+      ++answered;
+    });
+  }
+  while (answered < kMore) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(refused, kMore);
+  EXPECT_EQ(endpoints.Handle("GET", "/openapi.json", "").status, 200);
+  EXPECT_EQ(endpoints.Handle("POST", "/get_gpu_delta_status", "{}").status, 503);
+  EXPECT_EQ(endpoints.Handle("POST", "/apply_gpu_delta", "{}").status, 503);
+  ASSERT_EQ(::close(lock), 0);
+  clients.clear();
+  EXPECT_EQ(refused, kMore);
+  // They have left: there is room again.
+  const Json again = Json::parse(endpoints.Handle("POST", "/pull_weights", body).body);
+  EXPECT_EQ(again["message"].get<std::string>().find("already"), std::string::npos) << again;
 }
 
 TEST(EndpointsTest, TableHasEveryEndpointOnce) {
