@@ -15,6 +15,7 @@ from __future__ import annotations
 import concurrent.futures
 import ctypes
 import hashlib
+import operator
 import os
 import re
 import secrets
@@ -113,7 +114,11 @@ class Publisher:
             record["holds"] = [one.declaration() for one in held.values()]
         except Exception as error:
             record["failure"] = failure_of(error)
-        answer = opening.meet("open", record, self._decide_opening)
+        try:
+            answer = opening.meet("open", record, self._decide_opening)
+        except BaseException as error:
+            self._leave(opening, ("open",), error)
+            raise
         self._shared = [Shared.from_json(value) for value in answer["shared"]]
         self._exchange = Exchange(self._shared, self._rank, len(self._ranks))
         self._declared = {name: one.declaration() for name, one in held.items()}
@@ -145,7 +150,7 @@ class Publisher:
         try:
             self._meetings.meet("opened", {"failure": failure}, lambda _: True)
         except BaseException as error:
-            self._leave(("opened",), error)
+            self._leave(self._meetings, ("opened",), error)
             if core is not None:
                 core.close()
             raise
@@ -156,7 +161,7 @@ class Publisher:
         memory: dict[str, torch.Tensor] = {}
         by_name = {tensor.name: tensor for tensor in self._shared}
         rounds = self._exchange.run(
-            self._links, held, lambda name, size: memory.pop(name, None) if name in memory
+            self._links, held, lambda name, size: memory.pop(name) if name in memory
             else torch.empty(size, dtype=torch.uint8))
 
         def read(name, address, size):
@@ -201,24 +206,19 @@ class Publisher:
         version, baselines are as before, and ranks that are there may publish again. (Where only
         the answer of the last step was lost the version may be there: the next publish finds out.)
         """
+        step = operator.index(step)
         if self._committing is not None:
             concurrent.futures.wait([self._committing])
             self._committing = None
         self._meetings.next_attempt(f"version {step}")
-        record: dict = {"step": step, "links": not self._exchange.needed or self._links is not None}
-        held: dict[str, Held] = {}
         try:
-            held = self._hold(tensors)
-            self._check_as_declared(held)
-        except Exception as error:
-            record["failure"] = failure_of(error)
-        try:
+            record, held = self._begin_with(step, tensors)
             fresh = self._meetings.meet("begin", record, self._decide_beginning)
             failure = self._compare(step, held, fresh)
             self._meetings.meet("compared", {"failure": failure}, lambda _: True)
         except BaseException as error:
             self._core.discard()
-            self._leave(("begin", "compared"), error)
+            self._leave(self._meetings, ("begin", "compared"), error)
             raise
         if wait:
             return self._commit(step)
@@ -235,7 +235,8 @@ class Publisher:
 
         What publish raises comes out of `optimizer.step()`, whose own work is done by then; or goes
         to `on_error`, and training goes on: the next version holds the lost one's changes too. With
-        `wait` off what a thread's part failed with comes out before the next version begins."""
+        `wait` off what a thread's part failed with comes out after the publish that follows it, or
+        of `close()`."""
         count = step
         if every < 1:
             raise InvalidArgumentError(f"every {every} steps: at least 1")
@@ -245,16 +246,16 @@ class Publisher:
             count += 1
             if count % every:
                 return
+            # Of the version before, which other ranks may have: so this one is published first.
+            before = self._committing
+            errors = [before.exception()] if before is not None and before.exception() else []
             try:
-                committing = self._committing
-                if committing is not None:
-                    committing.result()
                 self.publish(count, wait=wait)
             except Error as error:
-                if committing is not None and committing is self._committing:
-                    self._committing = None  # Told once.
-                if on_error is None:
-                    raise
+                errors.append(error)
+            if errors and on_error is None:
+                raise errors[-1] from (errors[0] if len(errors) > 1 else None)
+            for error in errors:
                 on_error(error)
 
         handle = optimizer.register_step_post_hook(after_step)
@@ -268,6 +269,17 @@ class Publisher:
         if callable(tensors) and not isinstance(tensors, torch.nn.Module):
             tensors = tensors()
         return hold_all(tensors)
+
+    def _begin_with(self, step, tensors):
+        """What this rank says at the beginning, and what it holds."""
+        record: dict = {"step": step, "links": not self._exchange.needed or self._links is not None}
+        held: dict[str, Held] = {}
+        try:
+            held = self._hold(tensors)
+            self._check_as_declared(held)
+        except Exception as error:
+            record["failure"] = failure_of(error)
+        return record, held
 
     def _check_as_declared(self, held):
         for name, one in held.items():
@@ -350,14 +362,14 @@ class Publisher:
         if links is not None:
             links.close()
 
-    def _leave(self, meetings, error):
+    def _leave(self, meetings, names, error):
         """After a meeting that was not held. Ctrl-C and the like are of this rank alone: it tells
         the others."""
         if isinstance(error, Exception):
             return
         self._disconnect()
-        for meeting in meetings:
-            self._meetings.excuse(meeting, failure_of(error))
+        for name in names:
+            meetings.excuse(name, failure_of(error))
 
     def _commit(self, step):
         """Uploads, and commits once all have: from there on it is a matter of small records."""
@@ -366,7 +378,7 @@ class Publisher:
             self._meetings.meet("uploaded", {"failure": failure}, lambda _: True)
         except BaseException as error:
             self._core.discard()
-            self._leave(("uploaded",), error)
+            self._leave(self._meetings, ("uploaded",), error)
             raise
         try:
             return self._core.commit()
@@ -403,8 +415,8 @@ class Publisher:
         return [tensor.name for tensor in self._shared if tensor.owner == self._rank]
 
     def close(self) -> None:
-        """Lets go of the baseline, of optimizers and of the other ranks; a version that a thread
-        still commits is waited for. Further calls fail."""
+        """Lets go of the baseline, of optimizers and of the other ranks. Where the last version was
+        a thread's it is waited for, and what that failed with is raised. Further calls fail."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -412,6 +424,9 @@ class Publisher:
             self._thread.shutdown(wait=True)
         self._disconnect()
         self._core.close()
+        last, self._committing = self._committing, None
+        if last is not None:
+            last.result()
 
     def __enter__(self) -> Publisher:
         return self

@@ -66,6 +66,7 @@ def one_dies(rank, store, dead, place):
     patient(0.5)
     publisher = open_publisher(store, rows(rank, 3, 0), timeout=5.0)
     publisher.publish(1, rows(rank, 3, 1))
+    publisher._meetings.timeout = 2.0
     if rank == dead:
         before(publisher if hasattr(Publisher, place) else publisher._core, place, die)
     began = time.monotonic()
@@ -223,11 +224,10 @@ def one_is_slow(rank, store):
     """Rank 1 comes a second late, which is in time, and then too late, which it hears at once."""
     patient(0.5)
     publisher = open_publisher(store, rows(rank, 2, 0), timeout=3.0)
-    if rank == 1:
-        time.sleep(1)
+    time.sleep(rank / 2)
     publisher.publish(1, rows(rank, 2, 1))
     torch.distributed.barrier()
-    time.sleep(4 * rank)
+    time.sleep(3.5 * rank)
     text = error_of(publisher.publish, 2, rows(rank, 2, 2))
     report = publisher.publish(3, rows(rank, 2, 3))
     return text, report.base_version
@@ -363,20 +363,33 @@ def hook_fails(rank, store):
     publisher._core.commit = fail
     train()
     handle.remove()
-    publisher.attach(optimizer, step=12)
+    handle = publisher.attach(optimizer, step=12)
     raised = error_of(train)
     publisher._core.commit = commit
     train()
-    return [str(error) for error in told], raised, weight[0].item()
+    handle.remove()
+    # With a thread: told after the next version is made, or at the end.
+    publisher.attach(optimizer, step=14, wait=False)
+    publisher._core.commit = fail
+    train()
+    publisher._committing.exception(20)
+    publisher._core.commit = commit
+    later = error_of(train)
+    publisher._committing.result(20)
+    publisher._core.commit = fail
+    train()
+    return [str(error) for error in told], [raised, later, error_of(publisher.close)], \
+        weight[0].item()
 
 
 def test_what_a_hook_fails_with(tmp_path):
     store = str(tmp_path / "store")
     for told, raised, value in run_ranks(2, hook_fails, store):
         assert len(told) == 1 and "version 12: no store today" in told[0]
-        assert raised.startswith("UnavailableError: version 13: no store today")
-        assert value == -4.0
-    assert versions(store) == [11, 14]
+        for text, version in zip(raised, (13, 15, 17)):
+            assert text.startswith(f"UnavailableError: version {version}: no store today"), raised
+        assert value == -7.0
+    assert versions(store) == [11, 14, 16]
 
 
 def keeps_the_store(rank, store):
