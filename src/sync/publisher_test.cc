@@ -38,7 +38,7 @@ std::vector<SourceTensor> SourcesOf(test::MiniTrainer& trainer) {
 
 Status PutAlone(Publisher& publisher, const SourceTensor& tensor) {
   SEGUE_RETURN_IF_ERROR(publisher.Begin());
-  const Status status = publisher.Put(tensor);
+  Status status = publisher.Put(tensor);
   publisher.Discard();
   return status;
 }
@@ -376,7 +376,7 @@ class OwnersOfPublisherTest : public PublisherTest {
     }
   }
   // What each owner's call returns; those of `dead` are not made.
-  std::vector<Status> PublishAll(std::uint64_t version, std::set<std::uint32_t> dead = {}) {
+  std::vector<Status> PublishAll(std::uint64_t version, const std::set<std::uint32_t>& dead = {}) {
     std::vector<Status> outcome(kOwners);
     std::vector<std::jthread> threads;
     for (std::uint32_t owner = 0; owner < kOwners; ++owner) {
