@@ -36,6 +36,11 @@ class BoundWeightsTest : public test::BoundFixture {
     return update;
   }
 
+  Status Load() {
+    SEGUE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenToLoad(options_, *weights_, {}, {}));
+    return LoadFrom(checkpoint, *store_object_, options_, *weights_, {});
+  }
+
   std::unique_ptr<Store> store_object_;
   int closed_ = 0;
   CallbackGate gate_{[this](std::chrono::milliseconds) {
@@ -49,7 +54,7 @@ class BoundWeightsTest : public test::BoundFixture {
 
 TEST_F(BoundWeightsTest, FromCheckpointToTheNewest) {
   EXPECT_EQ(weights_->phase(), Phase::kLoading);
-  ASSERT_TRUE(LoadCheckpoint(*store_object_, options_, *weights_).ok());
+  ASSERT_TRUE(Load().ok());
   EXPECT_EQ(closed_, 1);
   EXPECT_EQ(weights_->phase(), Phase::kServing);
   EXPECT_EQ(weights_->version().version, 0u);
@@ -71,14 +76,13 @@ TEST_F(BoundWeightsTest, CheckpointThatIsNoVersion) {
   Advance(3);
   trainer_.Step(4);  // Never published.
   options_.checkpoint = trainer_.Directory(4);
-  EXPECT_EQ(LoadCheckpoint(*store_object_, options_, *weights_).code(),
-            StatusCode::kVersionMismatch);
+  EXPECT_EQ(Load().code(), StatusCode::kVersionMismatch);
   EXPECT_EQ(weights_->phase(), Phase::kLoading);
 }
 
 // Bytes that change between preflight and apply are found by the proof after it.
 TEST_F(BoundWeightsTest, ChangedAfterThePreflight) {
-  ASSERT_TRUE(LoadCheckpoint(*store_object_, options_, *weights_).ok());
+  ASSERT_TRUE(Load().ok());
   const auto update = Make(1);
   ASSERT_TRUE(update.ok());
   for (ByteVector& buffer : buffers_) {
@@ -89,7 +93,7 @@ TEST_F(BoundWeightsTest, ChangedAfterThePreflight) {
 }
 
 TEST_F(BoundWeightsTest, StoppedPrepareLeavesNothing) {
-  ASSERT_TRUE(LoadCheckpoint(*store_object_, options_, *weights_).ok());
+  ASSERT_TRUE(Load().ok());
   UpdatePlan plan = PlanUpdate(*store_object_, "default", *weights_, {}).value();
   const PreparedUpdate::Resources resources = {*store_object_, *weights_,        *device_,
                                                *device_,       options_.staging, 1};
@@ -102,7 +106,7 @@ TEST_F(BoundWeightsTest, StoppedPrepareLeavesNothing) {
 }
 
 TEST_F(BoundWeightsTest, ScrubTellsRightFromWrong) {
-  ASSERT_TRUE(LoadCheckpoint(*store_object_, options_, *weights_).ok());
+  ASSERT_TRUE(Load().ok());
   Scrubber scrubber(*weights_, 8ull << 30);
   const auto wait_for = [](auto reached) {
     for (int i = 0; i < 4000 && !reached(); ++i) {

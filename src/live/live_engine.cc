@@ -5,6 +5,7 @@
 #include "live/live_engine.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -88,7 +89,16 @@ Status LiveEngine::TakeOver() {
   if (begun) {
     for (const auto& lineage : lineages_) lineage->MakeDue();
   }
-  for (std::size_t i = 0; i < size(); ++i) SEGUE_RETURN_IF_ERROR(Of(i, lineage(i).TakeOver()));
+  std::vector<std::size_t> fresh;
+  for (std::size_t i = 0; i < size(); ++i) {
+    const bool loading = weights(i).phase() == Phase::kLoading;
+    if (loading || lineage(i).options().rebuild) fresh.push_back(i);
+  }
+  if (!fresh.empty()) SEGUE_RETURN_IF_ERROR(LoadThese(fresh, {}));
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (std::ranges::find(fresh, i) != fresh.end()) continue;
+    SEGUE_RETURN_IF_ERROR(Of(i, lineage(i).TakeOver()));
+  }
   return {};
 }
 
@@ -269,18 +279,29 @@ Result<std::unique_ptr<EngineUpdate>> LiveEngine::CatchUp(EngineRequest request,
 }
 
 Status LiveEngine::Load(const Status& so_far) {
-  Status status = so_far;
-  for (std::size_t i = 0; i < size(); ++i) {
-    const bool was_ok = status.ok();
-    status = Of(i, lineage(i).OpenToLoad(status));
+  std::vector<std::size_t> all(size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return LoadThese(all, so_far);
+}
+
+// Whoever is killed before the first byte leaves all as they were, a poisoned one (for the next
+// rebuild), or all loading; never one that is loaded beside another's old version.
+Status LiveEngine::LoadThese(const std::vector<std::size_t>& which, const Status& so_far) {
+  for (std::size_t k = 0; k < which.size(); ++k) {
+    Status status = lineage(which[k]).OpenToLoad(so_far);
     if (status.ok()) continue;
-    for (std::size_t k = 0; k < i; ++k) status = WithOutcomeOf(lineage(k).GiveUpLoad(), status);
-    return was_ok ? status : so_far;
+    if (!so_far.ok()) return so_far;
+    for (std::size_t i = 0; i < k; ++i) {
+      status = WithOutcomeOf(lineage(which[i]).GiveUpLoad(), status);
+    }
+    return Of(which[k], status);
   }
-  // All, before the first byte: a mix of old and new ones is no more than the start of a rebuild.
-  for (std::size_t i = 0; i < size(); ++i) weights(i).SetPhase(Phase::kLoading);
+  if (which.size() > 1) {
+    for (const std::size_t i : which) weights(i).SetPhase(Phase::kPoisoned);
+  }
+  for (const std::size_t i : which) weights(i).SetPhase(Phase::kLoading);
   steps_.MarkStale();
-  for (std::size_t i = 0; i < size(); ++i) SEGUE_RETURN_IF_ERROR(Of(i, lineage(i).Load()));
+  for (const std::size_t i : which) SEGUE_RETURN_IF_ERROR(Of(i, lineage(i).Load()));
   return {};
 }
 

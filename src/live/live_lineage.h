@@ -30,7 +30,7 @@ class LiveLineage {
   // The weights, as they were left; or those of `model`, proven.
   Status Hold();
   Status HoldBound(BoundModel model);
-  // Those that were held are a version's.
+  // Those that were held are a version's; not those that are to be loaded.
   Status TakeOver();
   // What was only announced must be gone on with, since other lineages have begun.
   void MakeDue();

@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <thread>
 
@@ -123,12 +124,17 @@ class GroupSegmentTest : public test::GroupFixture {
 
   // A process that takes the segments over and goes to version 2, if it lives that long.
   static int RunInChild(const GroupOptions& options, int left, bool update) {
+    return RunInChild(options, left, [update](ReceiverGroup& group) {
+      return update ? group.Update({"s", {}, 2}) : Status();
+    });
+  }
+  static int RunInChild(const GroupOptions& options, int left,
+                        const std::function<Status(ReceiverGroup&)>& work) {
     return test::Child([&] {
              MortalEnvironment environment(left);
              const auto group = ReceiverInternals::Open(options, environment);
              if (!group.ok()) return 2;
-             if (!update) return 0;
-             return group.value()->Update({"s", {}, 2}).ok() ? 0 : 3;
+             return work(*group.value()).ok() ? 0 : 3;
            })
         .Join();
   }
@@ -307,6 +313,45 @@ TEST_F(GroupSegmentTest, APoisonedLineageLeavesAllClosedUntilARebuild) {
   ASSERT_TRUE(seen);
   EXPECT_EQ(seen->policy, 2u);
   EXPECT_EQ(seen->draft, 2u);
+}
+
+// Of a rebuild, asked for or at the start: never one that is loaded beside another's old version.
+TEST_F(GroupSegmentTest, KilledInARebuild) {
+  for (const bool at_start : {false, true}) {
+    GroupOptions options = options_;
+    for (ReceiverOptions& lineage : options.lineages) lineage.rebuild = at_start;
+    const auto rebuild = [at_start](ReceiverGroup& group) {
+      return at_start ? group.Update({"s", {}, 2}) : group.Rebuild(2);
+    };
+    int poisoned = 0;
+    for (int left = 1;; ++left) {
+      SCOPED_TRACE((at_start ? "at the start, killed at " : "killed at ") + std::to_string(left));
+      StartAnew();
+      const int exit = RunInChild(options, left, rebuild);
+      if (exit == 0) {
+        EXPECT_GT(left, 15);
+        break;
+      }
+      ASSERT_EQ(exit, -SIGKILL);
+      const auto before = Read();
+      EXPECT_TRUE(!before || before->policy == before->draft);
+      auto group = ReceiverGroup::Open(options_);
+      if (group.ok()) {
+        const auto seen = Read();
+        ASSERT_TRUE(seen);
+        EXPECT_EQ(seen->policy, seen->draft);
+        continue;
+      }
+      EXPECT_EQ(group.status().code(), StatusCode::kTainted);
+      EXPECT_FALSE(Read());
+      ++poisoned;
+      GroupOptions again = options_;
+      for (ReceiverOptions& lineage : again.lineages) lineage.rebuild = true;
+      ASSERT_TRUE(ReceiverGroup::Open(again).ok());
+      EXPECT_EQ(Read()->policy, 0u);
+    }
+    EXPECT_EQ(poisoned, 3) << "between the first phase poisoned and the last one loading";
+  }
 }
 
 // An engine inside the first gate needs the second to get out: closing in its order lets it.

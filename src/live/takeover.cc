@@ -142,11 +142,6 @@ Status LoadFrom(const Checkpoint& checkpoint, Store& store, const ReceiverOption
                       "checkpoint '" + options.checkpoint + "'");
 }
 
-Status LoadCheckpoint(Store& store, const ReceiverOptions& options, LiveWeights& weights) {
-  SEGUE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenToLoad(options, weights, {}, {}));
-  return LoadFrom(checkpoint, store, options, weights, {});
-}
-
 Result<std::unique_ptr<LiveWeights>> HoldWeights(Store& store, const ReceiverOptions& options,
                                                  LiveEnvironment& environment) {
   Result<std::unique_ptr<LiveWeights>> weights = environment.OpenWeights(options.name);
@@ -166,7 +161,6 @@ Result<std::unique_ptr<LiveWeights>> HoldWeights(Store& store, const ReceiverOpt
 
 Status TakeOver(Store& store, const ReceiverOptions& options, LiveWeights& weights) {
   const Phase phase = weights.phase();
-  if (options.rebuild || phase == Phase::kLoading) return LoadCheckpoint(store, options, weights);
   if (phase == Phase::kServing) return ProveServing(weights, options.threads);
   if (phase == Phase::kPending) return ForgetAnnounced(options, weights);
   if (phase == Phase::kApplying || phase == Phase::kDue)

@@ -24,9 +24,9 @@ namespace segue {
 Result<std::unique_ptr<LiveWeights>> HoldWeights(Store& store, const ReceiverOptions& options,
                                                  LiveEnvironment& environment);
 
-// Afterwards the weights are at a version (phase serving) and proven; the gate may be open or
-// closed. Pending ones are at the version that they had, due ones at their target. Tainted: they
-// are poisoned, and `options.rebuild` was not set.
+// Of weights that are not to be loaded: afterwards they are at a version (phase serving) and
+// proven; the gate may be open or closed. Pending ones are at the version that they had, due ones
+// at their target. Tainted: they are poisoned.
 Status TakeOver(Store& store, const ReceiverOptions& options, LiveWeights& weights);
 
 // Whether the checkpoint leads to `target` (by default the newest version): for whoever has weights
@@ -47,8 +47,5 @@ Status ReopenIfServing(LiveWeights& weights);
 // the store has no such lineage yet, it is version 0 of one to come. Every rank calls it.
 Status LoadFrom(const Checkpoint& checkpoint, Store& store, const ReceiverOptions& options,
                 LiveWeights& weights, const Ranks& ranks);
-
-// Both, of a lineage without ranks.
-Status LoadCheckpoint(Store& store, const ReceiverOptions& options, LiveWeights& weights);
 
 }  // namespace segue
