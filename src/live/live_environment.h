@@ -38,6 +38,10 @@ struct ReceiverInternals {
                                                 LiveEnvironment& environment);
   static Result<std::unique_ptr<Receiver>> Open(const ReceiverOptions& options, BoundModel model,
                                                 LiveEnvironment& environment);
+  // One lineage in two segments, which move together as the lineages of a group do.
+  static Result<std::unique_ptr<Receiver>> OpenPair(const ReceiverOptions& options,
+                                                    const std::string& further,
+                                                    LiveEnvironment& environment);
   static Result<std::unique_ptr<ReceiverGroup>> Open(const GroupOptions& options,
                                                      LiveEnvironment& environment);
 };

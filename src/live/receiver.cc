@@ -15,6 +15,8 @@ class Receiver::Impl : public ReceiverCore {
  public:
   Impl(const ReceiverOptions& options, LiveEnvironment& environment)
       : ReceiverCore({options}, options.hooks, /*same_version=*/false, environment) {}
+  Impl(const ReceiverOptions& options, const ReceiverOptions& further, LiveEnvironment& environment)
+      : ReceiverCore({options, further}, options.hooks, /*same_version=*/true, environment) {}
 };
 
 Status RemoveSegment(const std::string& name) { return Segment::Remove(name); }
@@ -41,6 +43,16 @@ Result<std::unique_ptr<Receiver>> ReceiverInternals::Open(const ReceiverOptions&
   std::vector<BoundModel> models;
   models.push_back(std::move(model));
   SEGUE_RETURN_IF_ERROR(impl->StartBound(std::move(models)));
+  return std::unique_ptr<Receiver>(new Receiver(std::move(impl)));
+}
+
+Result<std::unique_ptr<Receiver>> ReceiverInternals::OpenPair(const ReceiverOptions& options,
+                                                              const std::string& further,
+                                                              LiveEnvironment& environment) {
+  ReceiverOptions second = options;
+  second.name = further;
+  auto impl = std::make_unique<Receiver::Impl>(options, second, environment);
+  SEGUE_RETURN_IF_ERROR(impl->Start());
   return std::unique_ptr<Receiver>(new Receiver(std::move(impl)));
 }
 

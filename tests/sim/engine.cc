@@ -24,6 +24,19 @@ void Enter(World& world, SimSegment& segment, unsigned slot) {
   }
 }
 
+// All or none, as EnterAll() in segue/enter_all.h.
+void EnterBoth(World& world, SimSegment& first, unsigned first_slot, SimSegment& second,
+               unsigned second_slot) {
+  for (;;) {
+    Enter(world, first, first_slot);
+    second.Enter(second_slot);
+    if (second.words().gate().load() != kGateClosed) return;
+    second.Leave(second_slot);
+    first.Leave(first_slot);
+    (void)world.Await([&second] { return second.words().gate().load() != kGateClosed; });
+  }
+}
+
 std::optional<std::uint64_t> VersionInRecord(SimSegment& segment) {
   SegmentRecord record;
   if (!segment.words().ReadRecord(record)) return std::nullopt;
@@ -77,6 +90,42 @@ void ReadOnce(Site& site, SimSegment& segment, unsigned slot, const ReportedVers
     violate("reported as " + std::to_string(*after) + " when it left; " + what);
   }
   segment.Leave(slot);
+}
+
+void ReadPairOnce(Site& site, SimSegment& first, unsigned first_slot, SimSegment& second,
+                  unsigned second_slot, const std::string& label) {
+  World& world = site.world;
+  EnterBoth(world, first, first_slot, second, second_slot);
+  if (world.Fault(world.rates().slow_reader)) world.Sleep(kSlowStep);
+  for (std::size_t t = 0; t < site.plan.tensors().size(); ++t) {
+    const std::uint64_t size = site.plan.tensors()[t].size;
+    if (size != 0 && std::memcmp(first.view().Tensor(t), second.view().Tensor(t), size) != 0) {
+      world.Violate("pair", label + ": tensor " + std::to_string(t) +
+                                " is of another version in '" + second.name() + "' than in '" +
+                                first.name() + "'");
+    }
+    if (t % 2 == 0) world.Point("reads both");
+  }
+  second.Leave(second_slot);
+  first.Leave(first_slot);
+}
+
+void RunPairEngine(Site& site, Process& process, const std::string& first_name,
+                   const std::string& second_name) {
+  World& world = site.world;
+  if (world.Sabotaged(Sabotage::kLateRot)) return;
+  const auto both = [&] {
+    return site.memory.Find(first_name) != nullptr && site.memory.Find(second_name) != nullptr;
+  };
+  (void)world.Await(both);
+  SimSegment& first = *site.memory.Find(first_name);
+  SimSegment& second = *site.memory.Find(second_name);
+  const Slot first_slot(first, process);
+  const Slot second_slot(second, process);
+  for (;;) {
+    ReadPairOnce(site, first, first_slot.number(), second, second_slot.number(), process.name());
+    world.Sleep(world.UpTo(kBetweenSteps));
+  }
 }
 
 void RunEngine(Site& site, Process& process, const std::string& name) {

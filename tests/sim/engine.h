@@ -21,7 +21,15 @@ using ReportedVersion = std::function<std::optional<std::uint64_t>()>;
 void ReadOnce(Site& site, SimSegment& segment, unsigned slot, const ReportedVersion& reported,
               const std::string& label);
 
+// The same of two segments that move together: inside both gates they are the same, byte for byte.
+// Whoever finds one gate closed waits outside of both.
+void ReadPairOnce(Site& site, SimSegment& first, unsigned first_slot, SimSegment& second,
+                  unsigned second_slot, const std::string& label);
+
 // An engine of another process, attached to shared memory of that name; ends with the simulation.
 void RunEngine(Site& site, Process& process, const std::string& segment);
+// One that is attached to both.
+void RunPairEngine(Site& site, Process& process, const std::string& first,
+                   const std::string& second);
 
 }  // namespace segue::sim

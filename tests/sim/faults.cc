@@ -9,7 +9,7 @@
 namespace segue::sim {
 namespace {
 
-constexpr std::array<std::pair<Sabotage, std::string_view>, 15> kSabotages = {{
+constexpr std::array<std::pair<Sabotage, std::string_view>, 16> kSabotages = {{
     {Sabotage::kNone, "none"},
     {Sabotage::kSkipProof, "skip-proof"},
     {Sabotage::kApplyTwice, "apply-twice"},
@@ -24,6 +24,7 @@ constexpr std::array<std::pair<Sabotage, std::string_view>, 15> kSabotages = {{
     {Sabotage::kWrongFiles, "wrong-files"},
     {Sabotage::kForgetful, "forgetful"},
     {Sabotage::kNeverHeals, "never-heals"},
+    {Sabotage::kApart, "apart"},
     {Sabotage::kRealClock, "real-clock"},
 }};
 

@@ -50,6 +50,7 @@ enum class Sabotage {
   kWrongFiles,      // A checkpoint is not what the trainer has in memory.
   kForgetful,       // The store acknowledges manifests that it then does not have.
   kNeverHeals,      // The store answers nobody when faults have stopped.
+  kApart,           // The two segments of a pair have a receiver each.
   kRealClock,       // A line of the trace depends on the real clock.
 };
 

@@ -33,11 +33,25 @@ Host::Host(Site& site, unsigned number)
       world_(site.world),
       name_("engine-" + std::to_string(number)),
       bound_(world_.Below(4) == 0),
+      further_(!bound_ && world_.Below(3) == 0 ? name_ + "-twin" : ""),
       follow_(world_.Below(2) == 0),
       scrub_(world_.Below(3) == 0),
       checkpoint_(site.oracle.Find(0)) {}
 
 SimSegment* Host::segment() { return bound_ ? own_.get() : site_.memory.Find(name_); }
+
+std::vector<SimSegment*> Host::segments() {
+  std::vector<SimSegment*> all = {segment()};
+  SimSegment* const second = further_.empty() ? nullptr : site_.memory.Find(further_);
+  if (second != nullptr) all.push_back(second);
+  return all;
+}
+
+std::vector<test::Model> Host::Copies() {
+  std::vector<test::Model> copies;
+  for (SimSegment* const one : segments()) copies.push_back(one->Copy());
+  return copies;
+}
 
 ReceiverOptions Host::Options() const {
   ReceiverOptions options;
@@ -57,7 +71,12 @@ ReceiverOptions Host::Options() const {
 void Host::Run(Process& process) {
   receiver_ = nullptr;
   SimEnvironment environment(world_, site_.store, site_.memory, NoObserver,
-                             [this] { return segment(); });
+                             [this](const std::byte* place) {
+                               for (SimSegment* const one : segments()) {
+                                 if (one->Has(place)) return one;
+                               }
+                               return segment();
+                             });
   if (bound_) {
     own_ = std::make_unique<SimSegment>(name_, site_.plan, kLineageName);
     FillBound();
@@ -65,6 +84,7 @@ void Host::Run(Process& process) {
       world_.Start(process, "reader", [this, &process] { ReadBound(process); });
     }
   }
+  const std::unique_ptr<Receiver> apart = OpenApart(environment);
   for (;;) {
     const std::unique_ptr<Receiver> receiver = Open(environment);
     // Forgotten before it is destroyed, however that comes about.
@@ -75,6 +95,16 @@ void Host::Run(Process& process) {
     receiver_ = receiver.get();
     Operate(*receiver);
   }
+}
+
+// Null, but where that is the sabotage.
+std::unique_ptr<Receiver> Host::OpenApart(SimEnvironment& environment) {
+  if (further_.empty() || !world_.Sabotaged(Sabotage::kApart)) return nullptr;
+  ReceiverOptions options = Options();
+  options.name = further_;
+  auto opened = ReceiverInternals::Open(options, environment);
+  if (opened.ok()) SEGUE_CHECK(opened.value()->Follow(milliseconds(9)).ok());
+  return opened.ok() ? std::move(opened).value() : nullptr;
 }
 
 std::unique_ptr<Receiver> Host::Open(SimEnvironment& environment) {
@@ -95,6 +125,9 @@ std::unique_ptr<Receiver> Host::Open(SimEnvironment& environment) {
 }
 
 Result<std::unique_ptr<Receiver>> Host::TryOpen(SimEnvironment& environment) {
+  if (!further_.empty() && !world_.Sabotaged(Sabotage::kApart)) {
+    return ReceiverInternals::OpenPair(Options(), further_, environment);
+  }
   if (!bound_) return ReceiverInternals::Open(Options(), environment);
   BoundModel model;
   const MutableModelView view = own_->view();
@@ -239,7 +272,7 @@ void Host::FinishOwn(Receiver& receiver, const ReceiverStatus& status) {
 
 Status Host::Checked(Receiver& receiver, const char* what, const Call& call) {
   const std::uint64_t version = receiver.status().version;
-  const test::Model before = segment()->Copy();
+  const std::vector<test::Model> before = Copies();
   Status status = call();
   world_.Note(what, status);
   // A follower moves on by itself meanwhile.
@@ -249,7 +282,7 @@ Status Host::Checked(Receiver& receiver, const char* what, const Call& call) {
   if (after.state == ReceiverState::kApplied) return status;
   if (after.version != version) {
     world_.Violate("refusal", std::string(what) + " failed and moved the version");
-  } else if (!(segment()->Copy() == before)) {
+  } else if (!(Copies() == before)) {
     world_.Violate("refusal", std::string(what) + " failed and changed the weights");
   }
   return status;
@@ -261,9 +294,11 @@ void Host::Check(const ReceiverStatus& status) {
     world_.Violate("ready", name_ + " is poisoned and ready");
   }
   std::string what;
-  if (status.ready && !segment()->closed() &&
-      !site_.oracle.Agrees(status.version, ReadOnly(segment()->view()), what)) {
-    world_.Violate("status", name_ + " is ready: " + what);
+  for (SimSegment* const one : segments()) {
+    if (status.ready && !segment()->closed() && !one->closed() &&
+        !site_.oracle.Agrees(status.version, ReadOnly(one->view()), what)) {
+      world_.Violate("status", one->name() + " is ready: " + what);
+    }
   }
 }
 
@@ -280,7 +315,13 @@ bool Host::HasConverged(std::string& why) {
           (follow_ ? ", follows: " : ": ") + status.message;
     return false;
   }
-  return site_.oracle.Agrees(status.version, ReadOnly(segment()->view()), why);
+  for (SimSegment* const one : segments()) {
+    if (one->closed()) why = "the gate of " + one->name() + " is closed";
+    if (one->closed() || !site_.oracle.Agrees(status.version, ReadOnly(one->view()), why)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace segue::sim

@@ -3,7 +3,9 @@
 // Host: a machine with one receiver, its engines, and somebody who operates it: calls of every
 // kind, a rebuild where the receiver cannot follow, a fresh checkpoint where even that does not
 // help. In half of all runs the weights are in shared memory, which outlives the receiver; else
-// they are the process's own and die with it.
+// they are the process's own and die with it. Some have the weights in two segments, as two
+// lineages of a group that move together (of the same versions, so that a mix shows as a
+// difference).
 //
 // Checkers here: a call that fails leaves version and bytes as they were, unless it says that the
 // weights are tainted or that they are applied and the gate did not open; a receiver that says that
@@ -12,6 +14,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "segue/receiver.h"
 #include "sim/sim_environment.h"
@@ -30,12 +33,15 @@ class Host {
 
   const std::string& name() const { return name_; }
   bool bound() const { return bound_; }
+  // Of the segment that moves with the first one; empty where there is none.
+  const std::string& further() const { return further_; }
 
  private:
   using Call = std::function<Status()>;
 
   ReceiverOptions Options() const;
   std::unique_ptr<Receiver> Open(SimEnvironment& environment);
+  std::unique_ptr<Receiver> OpenApart(SimEnvironment& environment);
   Result<std::unique_ptr<Receiver>> TryOpen(SimEnvironment& environment);
   void TakeFreshCheckpoint();
   void FillBound();
@@ -51,11 +57,15 @@ class Host {
   void Check(const ReceiverStatus& status);
   PrepareRequest Request();
   SimSegment* segment();
+  // All that it has.
+  std::vector<SimSegment*> segments();
+  std::vector<test::Model> Copies();
 
   Site& site_;
   World& world_;
   const std::string name_;
   const bool bound_;
+  const std::string further_;
   const bool follow_;
   const bool scrub_;
   TrainedModelPtr checkpoint_;

@@ -95,11 +95,12 @@ int Main(int count, char** words) {
   const auto number = [](std::uint64_t value) { return static_cast<unsigned long long>(value); };
   std::printf(
       "%llu seeds, %llu steps: %llu versions published, %llu updates by hand, %llu deaths, "
-      "%llu receivers opened, %llu of them in the middle of an apply, %llu rebuilds; no "
-      "checker objects; last trace %s\n",
+      "%llu receivers opened, %llu of them in the middle of an apply, %llu segments in the middle "
+      "of "
+      "an update with another, %llu rebuilds; no checker objects; last trace %s\n",
       number(arguments.seeds), number(sum.steps), number(sum.published), number(sum.updates),
-      number(sum.deaths), number(sum.takeovers), number(sum.resolved), number(sum.rebuilds),
-      hash.c_str());
+      number(sum.deaths), number(sum.takeovers), number(sum.resolved), number(sum.announced),
+      number(sum.rebuilds), hash.c_str());
   return 0;
 }
 

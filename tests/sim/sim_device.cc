@@ -62,7 +62,7 @@ std::vector<std::size_t> SimDevice::Order(std::size_t count) {
 }
 
 std::optional<ChunkFault> SimDevice::Apply(std::span<const ChunkWork> batch) {
-  SimSegment& segment = *segment_();
+  SimSegment& segment = *segment_(batch.front().live);
   world_.Point("apply");
   const std::vector<std::size_t> order = Order(batch.size());
   const bool device_dies = world_.Fault(world_.rates().device_dies);

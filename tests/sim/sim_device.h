@@ -21,8 +21,8 @@ namespace segue::sim {
 
 class SimDevice final : public Device {
  public:
-  // `segment`: the one that its process works on; asked at each call.
-  SimDevice(World& world, std::function<SimSegment*()> segment)
+  // `segment`: which of those that its process works on has this byte; asked at each call.
+  SimDevice(World& world, SegmentAt segment)
       : world_(world), segment_(std::move(segment)), real_(MakeHostDevice(1)) {}
 
   void Reserve(std::uint64_t chunk_size_max) override { real_->Reserve(chunk_size_max); }
@@ -40,7 +40,7 @@ class SimDevice final : public Device {
                                      SimSegment& segment);
 
   World& world_;
-  const std::function<SimSegment*()> segment_;
+  const SegmentAt segment_;
   const std::unique_ptr<Device> real_;
 };
 

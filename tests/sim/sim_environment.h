@@ -22,9 +22,10 @@ inline StoreState::Observer NoObserver() {
 
 class SimEnvironment final : public LiveEnvironment {
  public:
-  // `observers`: who sees what this process puts into the store. `segment`: what it writes to.
+  // `observers`: who sees what this process puts into the store. `segment`: where it
+  // writes.
   SimEnvironment(World& world, StoreState& store, SimMemory& memory,
-                 StoreState::Observers observers, std::function<SimSegment*()> segment)
+                 StoreState::Observers observers, SegmentAt segment)
       : world_(world),
         store_(store),
         memory_(memory),
@@ -49,7 +50,7 @@ class SimEnvironment final : public LiveEnvironment {
   StoreState& store_;
   SimMemory& memory_;
   const StoreState::Observers observers_;
-  const std::function<SimSegment*()> segment_;
+  const SegmentAt segment_;
 };
 
 }  // namespace segue::sim

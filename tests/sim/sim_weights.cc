@@ -41,7 +41,9 @@ class SimWeights final : public LiveWeights {
         plan_(segment.plan()),
         map_(LiveMap::Whole(segment.plan(), segment.view())) {
     segment_.held = true;
-    if (phase() == Phase::kApplying) before_resolve_.emplace(segment_.Copy());
+    if (phase() == Phase::kApplying || phase() == Phase::kDue) {
+      before_resolve_.emplace(segment_.Copy());
+    }
     segment_.words().EndRecord();
   }
   ~SimWeights() override { segment_.held = false; }
@@ -58,6 +60,12 @@ class SimWeights final : public LiveWeights {
   }
   unsigned engine_count() const override { return 1; }
 
+  std::vector<std::string> mates() const override { return segment_.words().Mates(); }
+  void Announce(std::uint64_t target_version, const std::vector<std::string>& mates) override {
+    if (!segment_.closed()) world_.Violate("gate", "an update is announced with the gate open");
+    Write("announce version " + std::to_string(target_version),
+          [&] { segment_.words().Announce(target_version, mates); });
+  }
   void BeginApply(std::uint64_t target_version) override {
     if (!segment_.closed()) world_.Violate("gate", "an apply begins with the gate open");
     Write("begin apply of version " + std::to_string(target_version),
@@ -111,6 +119,9 @@ class SimWeights final : public LiveWeights {
     std::memcpy(after.data(), segment_.header(), after.size());
     std::memcpy(segment_.header(), before.data(), before.size());
     const std::uint64_t count = world_.Below(kRecordWords.size() + 1);
+    // The mates come before the record.
+    const std::size_t mates = segment_field::kMatesSize;
+    std::memcpy(segment_.header() + mates, after.data() + mates, 8 + kMatesSizeMax);
     for (std::uint64_t i = 0; i < count; ++i) {
       const auto [offset, size] = kRecordWords[i];
       std::memcpy(segment_.header() + offset, after.data() + offset, size);
@@ -148,6 +159,14 @@ SimSegment::SimSegment(std::string name, const Plan& plan, std::string lineage)
 
 MutableModelView SimSegment::view() { return model_.live(); }
 
+bool SimSegment::Has(const std::byte* place) {
+  for (std::size_t t = 0; t < plan_.tensors().size(); ++t) {
+    const std::byte* const begin = view().Tensor(t);
+    if (place >= begin && place < begin + plan_.tensors()[t].size) return true;
+  }
+  return false;
+}
+
 void SimSegment::Bury() {
   for (unsigned slot = 0; slot < engines.size(); ++slot) {
     if (engines[slot] == nullptr) words().inside(slot).store(0);
@@ -166,9 +185,9 @@ Result<std::unique_ptr<LiveWeights>> SimMemory::Open(const std::string& name) {
   SimSegment* const segment = Find(name);
   if (segment == nullptr) return NotFound("no segment '" + name + "'");
   if (segment->held) return Unavailable("segment '" + name + "' is held");
-  if (segment->words().phase().load() == static_cast<std::uint32_t>(Phase::kApplying)) {
-    ++interrupted_;
-  }
+  const auto phase = static_cast<Phase>(segment->words().phase().load());
+  if (phase == Phase::kApplying) ++interrupted_;
+  if (phase == Phase::kPending || phase == Phase::kDue) ++announced_;
   return std::unique_ptr<LiveWeights>(std::make_unique<SimWeights>(world_, oracle_, *segment));
 }
 

@@ -9,6 +9,7 @@
 // written while an engine may read.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -31,6 +32,7 @@ class SimSegment {
   const std::string& lineage() const { return lineage_; }
   MutableModelView view();
   test::Model Copy() const { return model_; }
+  bool Has(const std::byte* place);
   SegmentWords words() { return SegmentWords(header_.data()); }
   std::byte* header() { return header_.data(); }
   bool closed() { return words().gate().load() != kGateOpen; }
@@ -55,6 +57,9 @@ class SimSegment {
   test::Model model_;
 };
 
+// The segment that this byte of weights lies in.
+using SegmentAt = std::function<SimSegment*(const std::byte* place)>;
+
 // The machine's shared memory.
 class SimMemory {
  public:
@@ -67,12 +72,15 @@ class SimMemory {
   SimSegment* Find(const std::string& name);
   // How often a receiver found an apply that another had not finished.
   std::uint64_t interrupted() const { return interrupted_; }
+  // And an update of several segments that it had not come to in this one.
+  std::uint64_t announced() const { return announced_; }
 
  private:
   World& world_;
   const Oracle& oracle_;
   std::map<std::string, std::unique_ptr<SimSegment>> segments_;
   std::uint64_t interrupted_ = 0;
+  std::uint64_t announced_ = 0;
 };
 
 // The receiver's side; the engines' side is in engine.cc.

@@ -48,6 +48,7 @@ class Run {
     report.rebuilds = site_.rebuilds;
     report.deaths = world_.deaths();
     report.resolved = site_.memory.interrupted();
+    report.announced = site_.memory.announced();
     return report;
   }
 
@@ -71,6 +72,13 @@ class Run {
             host.name() + "-reader-" + std::to_string(k),
             [this, &host](Process& process) { RunEngine(site_, process, host.name()); });
       }
+      if (host.further().empty()) continue;
+      site_.Supervise(host.further() + "-reader", [this, &host](Process& process) {
+        RunEngine(site_, process, host.further());
+      });
+      site_.Supervise(host.name() + "-pair-reader", [this, &host](Process& process) {
+        RunPairEngine(site_, process, host.name(), host.further());
+      });
     }
   }
 
@@ -121,6 +129,7 @@ void SimulationReport::Add(const SimulationReport& other) {
   rebuilds += other.rebuilds;
   deaths += other.deaths;
   resolved += other.resolved;
+  announced += other.announced;
 }
 
 SimulationReport RunSimulation(const SimulationOptions& options) {

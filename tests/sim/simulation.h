@@ -32,8 +32,9 @@ struct SimulationReport {
   std::uint64_t updates = 0;
   std::uint64_t takeovers = 0;
   std::uint64_t rebuilds = 0;
-  std::uint64_t deaths = 0;    // Of processes.
-  std::uint64_t resolved = 0;  // Takeovers of an apply that another receiver had begun.
+  std::uint64_t deaths = 0;     // Of processes.
+  std::uint64_t resolved = 0;   // Takeovers of an apply that another receiver had begun.
+  std::uint64_t announced = 0;  // Segments whose update with others had not come to them.
 
   // Adds the figures of another run.
   void Add(const SimulationReport& other);

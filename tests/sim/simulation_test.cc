@@ -58,6 +58,7 @@ TEST(SimulationTest, RunsAreFullOfEvents) {
   EXPECT_GT(sum.rebuilds, 5u);
   EXPECT_GT(sum.deaths, 50u);
   EXPECT_GT(sum.resolved, 0u);
+  EXPECT_GT(sum.announced, 0u);
 }
 
 struct Mutation {
@@ -71,7 +72,7 @@ class MutationTest : public testing::TestWithParam<Mutation> {};
 TEST_P(MutationTest, IsFound) {
   const auto [sabotage, checker] = GetParam();
   std::map<std::string, int> found;
-  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 150; ++seed) {
     const SimulationReport report = RunSeed(seed, 5000, sabotage);
     if (!report.violation) continue;
     if (report.violation->checker == checker) return;
@@ -92,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mutation{Sabotage::kDirtyPreflight, "preflight"}, Mutation{Sabotage::kLateRot, "scrub"},
         Mutation{Sabotage::kRot, "mix"}, Mutation{Sabotage::kLateRot, "status"},
         Mutation{Sabotage::kWrongFiles, "manifest"}, Mutation{Sabotage::kForgetful, "lost"},
-        Mutation{Sabotage::kNeverHeals, "convergence"}),
+        Mutation{Sabotage::kNeverHeals, "convergence"}, Mutation{Sabotage::kApart, "pair"}),
     [](const auto& test) {
       std::string name = std::string(SabotageName(test.param.sabotage)) + "_" + test.param.checker;
       std::replace(name.begin(), name.end(), '-', '_');

@@ -186,7 +186,8 @@ void Trainer::CheckPublished(std::uint64_t version, const TrainedModelPtr& model
 
 void RunPruner(Site& site) {
   World& world = site.world;
-  SimEnvironment environment(world, site.store, site.memory, NoObserver, [] { return nullptr; });
+  SimEnvironment environment(world, site.store, site.memory, NoObserver,
+                             [](const std::byte*) { return nullptr; });
   while (!site.ending) {
     world.Sleep(world.UpTo(4 * kTrainTimeMax));
     const auto store = environment.OpenStore(kStoreUrl, false);

@@ -49,7 +49,8 @@ class Trainer {
   std::uint64_t attempts_ = 0;
   TrainedModelPtr publishing_;
   SimEnvironment environment_{site_.world, site_.store, site_.memory,
-                              [this] { return ObserverOf(publishing_); }, [] { return nullptr; }};
+                              [this] { return ObserverOf(publishing_); },
+                              [](const std::byte*) { return nullptr; }};
 };
 
 // Prunes now and then, beside the trainers.
