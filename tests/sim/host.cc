@@ -65,6 +65,8 @@ ReceiverOptions Host::Options() const {
   options.gate_deadline = kGateDeadline;
   options.scrub_rate = scrub_ ? 1u << 20 : 0;
   options.rebuild = rebuild_;
+  // Where it stays at what it finds, that is what an update has put together, or there is a mix.
+  if (!further_.empty()) options.catch_up = world_.Chance(0.5);
   return options;
 }
 
