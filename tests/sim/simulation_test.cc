@@ -47,7 +47,7 @@ TEST(SimulationTest, WhatComesFromOutsideIsSeen) {
 // What happened in a few runs is what the simulator is for.
 TEST(SimulationTest, RunsAreFullOfEvents) {
   SimulationReport sum;
-  for (std::uint64_t seed = 1; seed <= 25; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 80; ++seed) {
     const SimulationReport report = RunSeed(seed, 10'000);
     ASSERT_FALSE(report.violation) << seed << ": " << report.violation->what;
     sum.Add(report);
