@@ -68,6 +68,9 @@ std::vector<SumOverRanks> MakeLocalRanks(unsigned count, std::chrono::millisecon
 
 struct BoundModel {
   std::vector<BoundTensor> tensors = {};
+  // In whose memory all of them are: "cuda:0", "cuda:1", ... (addresses of that GPU, which the
+  // process has in use already); empty: this process's own.
+  std::string device = {};
   // For an engine of several ranks, each with a receiver of its own that holds a part of the model.
   // Every rank makes the same calls in the same order; all prepare, apply and resume, or none does.
   SumOverRanks sum_over_ranks = {};

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "delta/live_map.h"
+#include "delta/rank_sums.h"
 #include "delta/staged_delta.h"
 #include "device/device.h"
 #include "segue/status.h"
@@ -49,6 +50,9 @@ class Applier {
   Status Apply();
 
   std::span<const ChunkWork> work() const { return work_; }
+  ~Applier() { device_.Unload(); }
+  Applier(const Applier&) = delete;
+  Applier& operator=(const Applier&) = delete;
 
  private:
   // What a piece of work is a part of.

@@ -1,25 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LiveMap: parts by tensor, and what is done with all of them.
+// LiveMap: parts by tensor.
 #include "delta/live_map.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
 #include "base/check.h"
-#include "base/threads.h"
 #include "delta/overlap.h"
-#include "device/host/mapped_chunk.h"
 
 namespace segue {
 namespace {
-
-std::uint64_t FirstElement(const ChunkPlace& place) { return place.offset / place.width; }
-std::uint64_t EndElement(const ChunkPlace& place) {
-  return (place.offset + place.size) / place.width;
-}
 
 Result<LiveMap::Part> MakePart(const Plan& plan, const Placement& placement) {
   const PlanTensor& tensor = plan.tensors()[placement.tensor];
@@ -49,6 +41,12 @@ Result<LiveMap::Part> MakePart(const Plan& plan, const Placement& placement) {
   return part;
 }
 
+Status CheckMemory(const Plan& plan, const Placement& placement, Accelerator* accelerator) {
+  if (accelerator == nullptr || placement.size == 0) return {};
+  return accelerator->CheckMemory(placement.data, placement.size)
+      .WithContext("tensor '" + plan.tensors()[placement.tensor].spec.name + "'");
+}
+
 }  // namespace
 
 std::byte* LiveMap::Part::Contiguous(const ChunkPlace& place) const {
@@ -73,13 +71,16 @@ LiveMap LiveMap::Whole(const Plan& plan, const MutableModelView& view) {
   return live;
 }
 
-Result<LiveMap> LiveMap::Make(const Plan& plan, std::vector<Placement> placements) {
+Result<LiveMap> LiveMap::Make(const Plan& plan, std::vector<Placement> placements,
+                              std::shared_ptr<Accelerator> accelerator) {
   std::stable_sort(placements.begin(), placements.end(),
                    [](const Placement& a, const Placement& b) { return a.tensor < b.tensor; });
   LiveMap live;
+  live.accelerator_ = std::move(accelerator);
   live.parts_.reserve(placements.size());
   for (const Placement& placement : placements) {
     SEGUE_ASSIGN_OR_RETURN(Part part, MakePart(plan, placement));
+    SEGUE_RETURN_IF_ERROR(CheckMemory(plan, placement, live.accelerator_.get()));
     live.parts_.push_back(std::move(part));
   }
   SEGUE_RETURN_IF_ERROR(FindOverlaps(plan, live.parts_));
@@ -112,61 +113,6 @@ MutableModelView LiveMap::whole_view() const {
     tensors.push_back(part.data);
   }
   return MutableModelView(std::move(tensors));
-}
-
-std::uint64_t ChunkScanner::Add(std::uint64_t chunk) {
-  const ChunkPlace place = plan_.Chunk(chunk);
-  std::uint64_t size = 0;
-  for (const LiveMap::Part& part : live_.PartsOf(place.tensor)) size += AddPart(part, place);
-  return size;
-}
-
-std::uint64_t ChunkScanner::AddPart(const LiveMap::Part& part, const ChunkPlace& place) {
-  const std::byte* bytes = part.Contiguous(place);
-  std::uint64_t size = place.size;
-  if (bytes == nullptr) {
-    size = part.SizeIn(place);
-    if (size == 0) return 0;
-    buffer_.resize(plan_.chunk_size());
-    GatherPart(*part.map, part.data, FirstElement(place), place.size, buffer_.data());
-    bytes = buffer_.data();
-  }
-  const host::ChunkKey key = {place.tensor, place.offset / kDigestBlockSize};
-  const Digest digest = host::ActiveKernels().digest(key, bytes, place.size);
-  digest_.all += digest;
-  digest_.sums.Add(part.copy, part.copy_count, {digest, {}, size});
-  return size;
-}
-
-LiveDigest DigestLive(const Plan& plan, const LiveMap& live, unsigned threads) {
-  std::vector<ChunkScanner> scanners(ThreadCount(threads), ChunkScanner(plan, live));
-  const Status status =
-      ParallelFor(plan.chunk_count(), threads, [&](std::size_t i, unsigned thread) {
-        scanners[thread].Add(i);
-        return Status();
-      });
-  SEGUE_CHECK(status.ok());
-  LiveDigest sum;
-  for (const ChunkScanner& scanner : scanners) {
-    sum.all += scanner.digest().all;
-    sum.sums += scanner.digest().sums;
-  }
-  return sum;
-}
-
-void CopyInto(const Plan& plan, const ModelView& source, const LiveMap& live, unsigned threads) {
-  const Status status = ParallelFor(plan.chunk_count(), threads, [&](std::size_t i, unsigned) {
-    const ChunkPlace place = plan.Chunk(i);
-    for (const LiveMap::Part& part : live.PartsOf(place.tensor)) {
-      if (std::byte* const target = part.Contiguous(place)) {
-        std::memcpy(target, source.Chunk(place), place.size);
-      } else {
-        ScatterPart(*part.map, part.data, FirstElement(place), place.size, source.Chunk(place));
-      }
-    }
-    return Status();
-  });
-  SEGUE_CHECK(status.ok());
 }
 
 }  // namespace segue

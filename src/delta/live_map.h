@@ -14,7 +14,7 @@
 
 #include "checkpoint/plan.h"
 #include "delta/model_view.h"
-#include "delta/rank_sums.h"
+#include "device/accelerator.h"
 #include "device/view_map.h"
 #include "segue/status.h"
 
@@ -30,6 +30,12 @@ struct Placement {
   std::uint32_t copy = 0;
   std::uint32_t copy_count = 1;
 };
+
+// Elements of the tensor that a chunk is.
+inline std::uint64_t FirstElement(const ChunkPlace& place) { return place.offset / place.width; }
+inline std::uint64_t EndElement(const ChunkPlace& place) {
+  return (place.offset + place.size) / place.width;
+}
 
 class LiveMap {
  public:
@@ -50,8 +56,10 @@ class LiveMap {
   // Every tensor whole, where `view` has it.
   static LiveMap Whole(const Plan& plan, const MutableModelView& view);
   // InvalidArgument: a view that does not fit, parts that overlap without being the same, copies
-  // that make no sense. Names the tensors.
-  static Result<LiveMap> Make(const Plan& plan, std::vector<Placement> placements);
+  // that make no sense, bytes that are not in the accelerator's memory. Names the tensors.
+  // `accelerator`: whose memory it is; none: this process's own.
+  static Result<LiveMap> Make(const Plan& plan, std::vector<Placement> placements,
+                              std::shared_ptr<Accelerator> accelerator = nullptr);
 
   std::span<const Part> PartsOf(std::uint32_t tensor) const {
     return std::span(parts_).subspan(first_[tensor], first_[tensor + 1] - first_[tensor]);
@@ -60,6 +68,7 @@ class LiveMap {
   // Whether the parts that count hold as many elements as the tensor.
   bool HoldsAll(std::uint32_t tensor) const { return holds_all_[tensor]; }
   bool has_views() const { return has_views_; }
+  Accelerator* accelerator() const { return accelerator_.get(); }
   // For maps without views.
   MutableModelView whole_view() const;
 
@@ -71,34 +80,7 @@ class LiveMap {
   std::vector<std::size_t> first_;  // Of each tensor, and one more.
   std::vector<bool> holds_all_;
   bool has_views_ = false;
+  std::shared_ptr<Accelerator> accelerator_;
 };
-
-struct LiveDigest {
-  Digest all;     // Of every part here, copies and tied ones included.
-  RankSums sums;  // first: digest, number: bytes.
-};
-
-// Digests chunk by chunk, for one thread.
-class ChunkScanner {
- public:
-  // Both must outlive the scanner.
-  ChunkScanner(const Plan& plan, const LiveMap& live) : plan_(plan), live_(live) {}
-  // The bytes that were read.
-  std::uint64_t Add(std::uint64_t chunk);
-  const LiveDigest& digest() const { return digest_; }
-
- private:
-  std::uint64_t AddPart(const LiveMap::Part& part, const ChunkPlace& place);
-
-  const Plan& plan_;
-  const LiveMap& live_;
-  ByteVector buffer_;  // For parts that do not lie as they are.
-  LiveDigest digest_;
-};
-
-LiveDigest DigestLive(const Plan& plan, const LiveMap& live, unsigned threads);
-
-// The model's bytes into their places.
-void CopyInto(const Plan& plan, const ModelView& source, const LiveMap& live, unsigned threads);
 
 }  // namespace segue

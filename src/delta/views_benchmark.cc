@@ -47,13 +47,13 @@ void BM_Apply(benchmark::State& state) {
   const LiveMap map =
       LiveMap::Make(setup.plan, PlacementsOf(static_cast<Kind>(state.range(0)), live.data()))
           .value();
-  CopyInto(setup.plan, setup.base.view(), map, 1);
+  SEGUE_CHECK(CopyInto(setup.plan, setup.base.view(), map, 1).ok());
   const auto device = MakeHostDevice(1);
   const bool scan = state.range(1) == 2;
   Applier applier(setup.plan, setup.staged, map, *device);
   for (auto _ : state) {
     if (scan) {
-      benchmark::DoNotOptimize(DigestLive(setup.plan, map, 1));
+      benchmark::DoNotOptimize(DigestLive(setup.plan, map, 1).value());
       continue;
     }
     if (state.range(1) == 0) {
@@ -61,7 +61,7 @@ void BM_Apply(benchmark::State& state) {
       continue;
     }
     state.PauseTiming();
-    CopyInto(setup.plan, setup.base.view(), map, 1);
+    SEGUE_CHECK(CopyInto(setup.plan, setup.base.view(), map, 1).ok());
     SEGUE_CHECK(applier.Preflight().ok());
     state.ResumeTiming();
     SEGUE_CHECK(applier.Apply().ok());

@@ -13,6 +13,7 @@
 #include "delta/applier.h"
 #include "delta/compose.h"
 #include "delta/live_map.h"
+#include "delta/live_scan.h"
 #include "delta/testing.h"
 
 namespace segue {
@@ -194,7 +195,7 @@ class ViewsTest : public ::testing::TestWithParam<std::uint64_t> {
   }
 
   void Load(const Model& model) {
-    for (const LiveMap& map : maps_) CopyInto(plan_, model.view(), map, 2);
+    for (const LiveMap& map : maps_) ASSERT_TRUE(CopyInto(plan_, model.view(), map, 2).ok());
   }
   std::vector<std::vector<ByteVector>> Memory() const {
     std::vector<std::vector<ByteVector>> all;
@@ -203,7 +204,7 @@ class ViewsTest : public ::testing::TestWithParam<std::uint64_t> {
   }
   RankSums Sums() const {
     RankSums sums;
-    for (const LiveMap& map : maps_) sums += DigestLive(plan_, map, 2).sums;
+    for (const LiveMap& map : maps_) sums += DigestLive(plan_, map, 2)->sums;
     return sums;
   }
 
@@ -246,7 +247,7 @@ TEST_P(ViewsTest, EveryEncodingLeadsToTheTarget) {
     SCOPED_TRACE(EncodingName(encodings.front()));
     Load(base_);
     std::vector<Digest> before;
-    for (const LiveMap& map : maps_) before.push_back(DigestLive(plan_, map, 1).all);
+    for (const LiveMap& map : maps_) before.push_back(DigestLive(plan_, map, 1)->all);
     const StagedDelta staged = test::Stage(plan_, test::EncodeAs(plan_, base_, target_, encodings));
     const auto loaded = Memory();
     const Status status = PreflightAll(staged);
@@ -255,7 +256,7 @@ TEST_P(ViewsTest, EveryEncodingLeadsToTheTarget) {
     for (const auto& applier : appliers_) ASSERT_TRUE(applier->Apply().ok());
     ASSERT_EQ(Memory(), expected);
     for (std::size_t r = 0; r < maps_.size(); ++r) {
-      EXPECT_EQ(DigestLive(plan_, maps_[r], 1).all, before[r] + appliers_[r]->difference());
+      EXPECT_EQ(DigestLive(plan_, maps_[r], 1)->all, before[r] + appliers_[r]->difference());
     }
   }
 }
@@ -349,7 +350,7 @@ TEST(Views, ATransposedBufferIsRefusedWithoutItsView) {
     return LiveMap::Make(plan, {{0, live.data(), live.size(), std::move(view)}}).value();
   };
   const LiveMap transposed = bind(TransposedView(64, 96, 2));
-  CopyInto(plan, base.view(), transposed, 1);
+  ASSERT_TRUE(CopyInto(plan, base.view(), transposed, 1).ok());
   const ByteVector loaded = live;
   const auto device = MakeHostDevice(1);
   const LiveMap as_it_is = bind(std::nullopt);
@@ -367,7 +368,7 @@ TEST(Views, ATransposedBufferIsRefusedWithoutItsView) {
   ASSERT_TRUE(right.Preflight().ok());
   ASSERT_TRUE(right.Apply().ok());
   ByteVector expected = live;
-  CopyInto(plan, target.view(), transposed, 1);
+  ASSERT_TRUE(CopyInto(plan, target.view(), transposed, 1).ok());
   EXPECT_EQ(live, expected);
 }
 

@@ -75,6 +75,8 @@ class Device {
   // Brings what Preflight and Apply read of the batch to where the device reads it. They then take
   // this batch, Apply also its beginning. A device that reads the host's memory has nothing to do.
   virtual Status Load(std::span<const ChunkWork>) { return {}; }
+  // Gives back what Load() took.
+  virtual void Unload() {}
   // Proves that every chunk's live bytes are its base and that applying yields its target; writes
   // nothing. The first fault found, or nothing.
   virtual std::optional<ChunkFault> Preflight(std::span<const ChunkWork> batch) = 0;

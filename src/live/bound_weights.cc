@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "delta/live_scan.h"
 #include "sync/lineage.h"
 
 namespace segue {
@@ -187,10 +188,12 @@ Result<std::uint64_t> VersionOf(Store& store, const std::string& name, const Dig
 }  // namespace
 
 Result<std::unique_ptr<LiveWeights>> BindWeights(Store& store, const ReceiverOptions& options,
-                                                 const BoundModel& model, Gate& gate) {
+                                                 const BoundModel& model, Gate& gate,
+                                                 std::shared_ptr<Accelerator> accelerator) {
   SEGUE_ASSIGN_OR_RETURN(Plan found, FindPlan(store, options, model));
   auto plan = std::make_unique<const Plan>(std::move(found));
-  SEGUE_ASSIGN_OR_RETURN(LiveMap map, LiveMap::Make(*plan, PlacementsOf(*plan, model.tensors)));
+  SEGUE_ASSIGN_OR_RETURN(LiveMap map, LiveMap::Make(*plan, PlacementsOf(*plan, model.tensors),
+                                                    std::move(accelerator)));
   if (!model.sum_over_ranks) SEGUE_RETURN_IF_ERROR(CheckHeld(*plan, map));
   return std::unique_ptr<LiveWeights>(std::make_unique<BoundWeights>(
       std::move(plan), std::move(map), options.lineage, gate, model.generation));
@@ -198,9 +201,11 @@ Result<std::unique_ptr<LiveWeights>> BindWeights(Store& store, const ReceiverOpt
 
 Status ProveVersion(Store& store, const ReceiverOptions& options, LiveWeights& weights,
                     const Ranks& ranks, const Status& so_far, const std::string& what) {
-  LiveDigest found;
-  if (so_far.ok()) found = DigestLive(weights.plan(), weights.map(), options.threads);
-  SEGUE_RETURN_IF_ERROR(ranks.Agree(Meeting::kBind, 0, so_far, &found.sums));
+  Result<LiveDigest> scanned = LiveDigest();
+  if (so_far.ok()) scanned = DigestLive(weights.plan(), weights.map(), options.threads);
+  const Status mine = so_far.ok() ? scanned.status() : so_far;
+  LiveDigest found = mine.ok() ? *scanned : LiveDigest();
+  SEGUE_RETURN_IF_ERROR(ranks.Agree(Meeting::kBind, 0, mine, &found.sums));
   SEGUE_RETURN_IF_ERROR(CheckSums(weights.plan(), found.sums, what));
   const Digest& digest = found.sums.counted.first;
   SEGUE_ASSIGN_OR_RETURN(const std::uint64_t version,

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "device/accelerator.h"
 #include "live/gate.h"
 #include "live/live_weights.h"
 #include "live/ranks.h"
@@ -16,9 +17,11 @@
 namespace segue {
 
 // `model`: checked against the lineage's plan, or, where there is no lineage yet and one rank, the
-// plan of a lineage to come. `gate` outlives the weights. Phase loading.
+// plan of a lineage to come. `gate` outlives the weights. `accelerator`: in whose memory they are,
+// if in any. Phase loading.
 Result<std::unique_ptr<LiveWeights>> BindWeights(Store& store, const ReceiverOptions& options,
-                                                 const BoundModel& model, Gate& gate);
+                                                 const BoundModel& model, Gate& gate,
+                                                 std::shared_ptr<Accelerator> accelerator);
 
 // Reads all bytes and finds which version the ranks hold together; phase serving. `what`: the
 // weights, for messages. VersionMismatch where they are none. Every rank calls it, with how it has

@@ -23,7 +23,7 @@ class BoundWeightsTest : public test::BoundFixture {
     Advance(2);
     for (ByteVector& buffer : buffers_) std::ranges::fill(buffer, std::byte{0});
     store_object_ = OpenStore(store_, false).value();
-    weights_ = BindWeights(*store_object_, options_, model_, gate_).value();
+    weights_ = BindWeights(*store_object_, options_, model_, gate_, nullptr).value();
   }
 
   Result<std::unique_ptr<PreparedUpdate>> Make(std::uint64_t version) {

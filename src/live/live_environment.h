@@ -8,7 +8,7 @@
 #include <string>
 
 #include "checkpoint/plan.h"
-#include "device/device.h"
+#include "device/accelerator.h"
 #include "live/live_weights.h"
 #include "segue/receiver.h"
 #include "sync/environment.h"
@@ -21,6 +21,11 @@ struct GroupOptions;
 class LiveEnvironment : public Environment {
  public:
   virtual std::unique_ptr<Device> MakeDevice(unsigned threads) = 0;
+  // As segue::OpenAccelerator (device/accelerator.h).
+  virtual Result<std::shared_ptr<Accelerator>> OpenAccelerator(const std::string& name,
+                                                               unsigned threads) {
+    return segue::OpenAccelerator(name, threads);
+  }
   // What another receiver left, as it left it. NotFound where there is nothing of that name;
   // Unavailable where its receiver lives.
   virtual Result<std::unique_ptr<LiveWeights>> OpenWeights(const std::string& name) = 0;

@@ -7,7 +7,7 @@
 
 #include "base/hash.h"
 #include "base/limits.h"
-#include "delta/live_map.h"
+#include "delta/live_scan.h"
 #include "live/bound_weights.h"
 #include "live/takeover.h"
 #include "store/signed_store.h"
@@ -44,8 +44,14 @@ Status LiveLineage::HoldBound(BoundModel model) {
   ranks_ = Ranks(model.sum_over_ranks);
   gate_ = std::make_unique<CallbackGate>(std::move(model.close_gate), std::move(model.open_gate));
   Status bound = OpenStore();
+  std::shared_ptr<Accelerator> accelerator;
+  if (bound.ok() && !model.device.empty()) {
+    auto opened = environment_.OpenAccelerator(model.device, options_.threads);
+    bound = opened.status();
+    if (bound.ok()) foreground_ = background_ = accelerator = *opened;
+  }
   if (bound.ok()) {
-    auto weights = BindWeights(*store_, options_, model, *gate_);
+    auto weights = BindWeights(*store_, options_, model, *gate_, std::move(accelerator));
     bound = weights.status();
     if (bound.ok()) weights_ = std::move(weights).value();
   }
@@ -96,7 +102,7 @@ Status LiveLineage::FindFault(const Status& failure, const std::stop_token& stop
   for (std::uint64_t chunk = 0; chunk < weights_->plan().chunk_count(); ++chunk) {
     if (stop.stop_requested()) return failure;
     SEGUE_RETURN_IF_ERROR(weights_->CheckCurrent());
-    scanner.Add(chunk);
+    SEGUE_RETURN_IF_ERROR(scanner.Add(chunk).status());
   }
   if (scanner.digest().all == weights_->local_digest()) {
     return Corruption("the delta is not from the version that is held, though it says so: " +

@@ -88,8 +88,8 @@ class LiveLineage {
   const ReceiverOptions options_;
   LiveEnvironment& environment_;
   std::unique_ptr<Store> store_;
-  std::unique_ptr<Device> foreground_;
-  std::unique_ptr<Device> background_;
+  std::shared_ptr<Device> foreground_;
+  std::shared_ptr<Device> background_;
   std::unique_ptr<Gate> gate_;  // Of bound weights.
   Ranks ranks_;
   std::unique_ptr<LiveWeights> weights_;

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "delta/live_map.h"
+#include "delta/live_scan.h"
 
 namespace segue {
 namespace {
@@ -55,9 +55,10 @@ bool Scrubber::Scan(const std::stop_token& stop, Digest& digest) {
   ChunkScanner scanner(plan, weights_.map());
   for (std::uint64_t chunk = 0; chunk < plan.chunk_count(); ++chunk) {
     if (!weights_.CheckCurrent().ok()) return false;
-    const std::uint64_t size = scanner.Add(chunk);
-    done += size;
-    piece += size;
+    Result<std::uint64_t> size = scanner.Add(chunk);
+    if (!size.ok()) return false;
+    done += *size;
+    piece += *size;
     if (piece < kPieceSize && chunk + 1 < plan.chunk_count()) continue;
     piece = 0;
     const std::chrono::duration<double> due(static_cast<double>(done) / static_cast<double>(rate_));

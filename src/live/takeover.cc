@@ -10,6 +10,7 @@
 #include "base/scratch_directory.h"
 #include "checkpoint/checkpoint.h"
 #include "delta/encoder.h"
+#include "delta/live_scan.h"
 #include "live/bound_weights.h"
 #include "live/prepared_update.h"
 #include "live/resolve_live.h"
@@ -30,7 +31,9 @@ Result<Plan> PlanOfCheckpoint(Store& store, const std::string& lineage_name,
 }
 
 Status ProveServing(LiveWeights& weights, unsigned threads) {
-  const Digest found = DigestLive(weights.plan(), weights.map(), threads).all;
+  SEGUE_ASSIGN_OR_RETURN(const LiveDigest scanned,
+                         DigestLive(weights.plan(), weights.map(), threads));
+  const Digest found = scanned.all;
   const LiveVersion held = weights.version();
   if (found == held.digest) return {};
   weights.SetPhase(Phase::kPoisoned);
@@ -69,7 +72,9 @@ Status FinishApply(Store& store, const ReceiverOptions& options, LiveWeights& we
     weights.SetPhase(Phase::kPoisoned);
     return resolved.status();
   }
-  const Digest found = DigestLive(weights.plan(), weights.map(), options.threads).all;
+  SEGUE_ASSIGN_OR_RETURN(const LiveDigest scanned,
+                         DigestLive(weights.plan(), weights.map(), options.threads));
+  const Digest found = scanned.all;
   if (found != plan.target_digest) {
     weights.SetPhase(Phase::kPoisoned);
     return Tainted("the resolved weights have digest " + found.ToHex() + ", version " +
@@ -137,7 +142,8 @@ Result<Checkpoint> OpenToLoad(const ReceiverOptions& options, LiveWeights& weigh
 Status LoadFrom(const Checkpoint& checkpoint, Store& store, const ReceiverOptions& options,
                 LiveWeights& weights, const Ranks& ranks) {
   weights.SetPhase(Phase::kLoading);
-  CopyInto(weights.plan(), ViewOf(checkpoint), weights.map(), options.threads);
+  SEGUE_RETURN_IF_ERROR(
+      CopyInto(weights.plan(), ViewOf(checkpoint), weights.map(), options.threads));
   return ProveVersion(store, options, weights, ranks, {},
                       "checkpoint '" + options.checkpoint + "'");
 }

@@ -253,6 +253,16 @@ CUresult CUDAAPI cuMemGetInfo(std::size_t* free, std::size_t* total) {
   return CUDA_SUCCESS;
 }
 
+CUresult CUDAAPI cuPointerGetAttribute(void* value, CUpointer_attribute attribute,
+                                       CUdeviceptr address) {
+  SEGUE_FAKE_ENTER(cuPointerGetAttribute);
+  if (!World::Get().memory.Holds(address, 1)) return CUDA_ERROR_INVALID_VALUE;
+  const unsigned answer =
+      attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ? unsigned{CU_MEMORYTYPE_DEVICE} : 0;
+  std::memcpy(value, &answer, sizeof(answer));
+  return CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuMemAlloc(CUdeviceptr* address, std::size_t size) {
   SEGUE_FAKE_ENTER(cuMemAlloc);
   if (size == 0) return CUDA_ERROR_INVALID_VALUE;

@@ -6,6 +6,9 @@
 #include "device/cuda/cuda_device.h"
 
 #include <algorithm>
+#include <functional>
+#include <mutex>
+#include <numeric>
 #include <vector>
 
 #include "device/cuda/dense_path.h"
@@ -33,7 +36,7 @@ class FirstFault {
   std::optional<ChunkFault> fault_;
 };
 
-class CudaDevice final : public Device {
+class CudaDevice final : public Accelerator {
  public:
   explicit CudaDevice(ContextPointer context) : context_(std::move(context)) {}
   ~CudaDevice() override;
@@ -44,11 +47,18 @@ class CudaDevice final : public Device {
   }
   void ReserveForViews(std::uint64_t) override {}
   Status Load(std::span<const ChunkWork> batch) override;
+  void Unload() override;
   std::optional<ChunkFault> Preflight(std::span<const ChunkWork> batch) override;
   std::optional<ChunkFault> Apply(std::span<const ChunkWork> batch) override;
+  Status CheckMemory(const std::byte* address, std::uint64_t size) override;
+  Status Scan(std::span<const ChunkWork> batch) override;
+  Status Write(std::span<const ChunkWork> batch) override;
 
  private:
   const DriverPointer& driver() const { return context_->driver(); }
+  Status MakeSlots();
+  Status RunAll(Kernel kernel, std::span<const ChunkWork> batch,
+                const std::function<void(std::size_t index, const RowSums& sums)>& take);
   Status RunSparse(Kernel kernel, std::size_t row_count);
   Status RunDense(const DenseRun& run, FirstFault& first);
   Status PreflightAll(std::span<const ChunkWork> batch, FirstFault& first);
@@ -59,6 +69,7 @@ class CudaDevice final : public Device {
   }
 
   const ContextPointer context_;
+  std::mutex mutex_;  // Around each call: updates, a scrub and a rebuild share stream and slots.
   unsigned threads_ = 0;
   std::uint64_t chunk_size_max_ = 0;
   Stream stream_;
@@ -100,7 +111,22 @@ Status CudaDevice::Begin(unsigned threads) {
   return {};
 }
 
+// Room for whole chunks, which any call may need.
+Status CudaDevice::MakeSlots() {
+  if (dense_ && dense_->slot_size() >= chunk_size_max_) return {};
+  SEGUE_ASSIGN_OR_RETURN(dense_, DensePath::Make(driver(), chunk_size_max_, threads_));
+  return {};
+}
+
+void CudaDevice::Unload() {
+  const std::lock_guard lock(mutex_);
+  const ContextScope scope(*context_);
+  loaded_ = {};
+  loaded_count_ = 0;
+}
+
 Status CudaDevice::Load(std::span<const ChunkWork> batch) {
+  const std::lock_guard lock(mutex_);
   const ContextScope scope(*context_);
   SEGUE_RETURN_IF_ERROR(scope.status());
   loaded_ = {};
@@ -111,10 +137,7 @@ Status CudaDevice::Load(std::span<const ChunkWork> batch) {
     SEGUE_ASSIGN_OR_RETURN(device_sums_, AllocateDevice(driver(), sums_size));
     SEGUE_ASSIGN_OR_RETURN(host_sums_, AllocatePinned(driver(), sums_size));
   }
-  // Any row may have to be scanned, so the slots are made whatever the encodings.
-  if (!dense_ || dense_->slot_size() < chunk_size_max_) {
-    SEGUE_ASSIGN_OR_RETURN(dense_, DensePath::Make(driver(), chunk_size_max_, threads_));
-  }
+  SEGUE_RETURN_IF_ERROR(MakeSlots());  // Any row may have to be scanned.
   SEGUE_CUDA_TRY(driver(), cuStreamSynchronize, stream_.get());
   loaded_count_ = batch.size();
   return {};
@@ -235,6 +258,7 @@ Status CudaDevice::ApplyAll(std::span<const ChunkWork> batch, FirstFault& first)
 }
 
 std::optional<ChunkFault> CudaDevice::Preflight(std::span<const ChunkWork> batch) {
+  const std::lock_guard lock(mutex_);
   const ContextScope scope(*context_);
   FirstFault first;
   Status status = scope.status();
@@ -245,6 +269,7 @@ std::optional<ChunkFault> CudaDevice::Preflight(std::span<const ChunkWork> batch
 }
 
 std::optional<ChunkFault> CudaDevice::Apply(std::span<const ChunkWork> batch) {
+  const std::lock_guard lock(mutex_);
   const ContextScope scope(*context_);
   FirstFault first;
   Status status = scope.status();
@@ -254,15 +279,60 @@ std::optional<ChunkFault> CudaDevice::Apply(std::span<const ChunkWork> batch) {
   return first.get();
 }
 
+Status CudaDevice::CheckMemory(const std::byte* address, std::uint64_t size) {
+  const ContextScope scope(*context_);
+  SEGUE_RETURN_IF_ERROR(scope.status());
+  // Both ends, as a buffer may begin in one allocation and be said to reach over the next.
+  for (const std::byte* place : {address, address + (size == 0 ? 0 : size - 1)}) {
+    CUmemorytype kind = {};
+    int ordinal = -1;
+    const auto at = reinterpret_cast<CUdeviceptr>(place);
+    const bool is_known = driver()->cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                                          at) == CUDA_SUCCESS &&
+                          driver()->cuPointerGetAttribute(
+                              &ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at) == CUDA_SUCCESS;
+    if (is_known && kind == CU_MEMORYTYPE_DEVICE && ordinal == context_->device()) continue;
+    return InvalidArgument("it is not in the memory of CUDA device " +
+                           std::to_string(context_->device()));
+  }
+  return {};
+}
+
+// A kernel over chunks that no Load() has prepared; their views go to the device for the while.
+Status CudaDevice::RunAll(Kernel kernel, std::span<const ChunkWork> batch,
+                          const std::function<void(std::size_t index, const RowSums& sums)>& take) {
+  const std::lock_guard lock(mutex_);
+  const ContextScope scope(*context_);
+  SEGUE_RETURN_IF_ERROR(scope.status());
+  SEGUE_RETURN_IF_ERROR(MakeSlots());
+  LoadedBatch views;
+  SEGUE_ASSIGN_OR_RETURN(views, LoadedBatch::Make(driver(), upload_, stream_.get(), batch));
+  std::vector<std::size_t> items(batch.size());
+  std::iota(items.begin(), items.end(), std::size_t{0});
+  FirstFault first;
+  SEGUE_RETURN_IF_ERROR(RunDense({kernel, &views, batch, items, take}, first));
+  return first.get() ? first.get()->detail : Status();
+}
+
+Status CudaDevice::Scan(std::span<const ChunkWork> batch) {
+  return RunAll(Kernel::kDenseScan, batch, [&](std::size_t index, const RowSums& found) {
+    batch[index].part->before = BeforeOf(found);
+  });
+}
+
+Status CudaDevice::Write(std::span<const ChunkWork> batch) {
+  return RunAll(Kernel::kDenseApply, batch, [](std::size_t, const RowSums&) {});
+}
+
 }  // namespace
 
-Result<std::unique_ptr<Device>> MakeCudaDevice(std::shared_ptr<const Driver> driver,
-                                               const CudaDeviceOptions& options) {
+Result<std::shared_ptr<Accelerator>> MakeCudaDevice(std::shared_ptr<const Driver> driver,
+                                                    const CudaDeviceOptions& options) {
   ContextPointer context;
   SEGUE_ASSIGN_OR_RETURN(context, Context::Make(std::move(driver), options.ordinal));
-  auto device = std::make_unique<CudaDevice>(std::move(context));
+  const auto device = std::make_shared<CudaDevice>(std::move(context));
   SEGUE_RETURN_IF_ERROR(device->Begin(options.threads));
-  return std::unique_ptr<Device>(std::move(device));
+  return std::shared_ptr<Accelerator>(device);
 }
 
 }  // namespace segue::cuda

@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
+#include "device/accelerator.h"
 #include "device/cuda/driver.h"
-#include "device/device.h"
 
 namespace segue::cuda {
 
@@ -18,7 +18,7 @@ struct CudaDeviceOptions {
 };
 
 // Unsupported: the GPU is older than 8.0. ResourceExhausted: no memory for the slots.
-Result<std::unique_ptr<Device>> MakeCudaDevice(std::shared_ptr<const Driver> driver,
-                                               const CudaDeviceOptions& options);
+Result<std::shared_ptr<Accelerator>> MakeCudaDevice(std::shared_ptr<const Driver> driver,
+                                                    const CudaDeviceOptions& options);
 
 }  // namespace segue::cuda

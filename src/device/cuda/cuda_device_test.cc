@@ -116,7 +116,7 @@ class Batch {
   std::deque<ByteVector> data_;
 };
 
-std::unique_ptr<Device> MakeDevice(const DriverPointer& driver) {
+std::shared_ptr<Accelerator> MakeDevice(const DriverPointer& driver) {
   auto device = Must(MakeCudaDevice(driver, {.threads = 2}));
   device->Reserve(kChunkSize);
   return device;
@@ -353,6 +353,48 @@ TEST_F(CudaDeviceTest, NothingRunsBehindAGroupThatDoesNotDecode) {
   EXPECT_EQ(taken, (std::vector<std::size_t>{0, 1, 2, 3}));
 }
 
+TEST_F(CudaDeviceTest, ScansAndWritesWholeChunksAndParts) {
+  const Batch batch(14);
+  const DeviceBytes live(fake_.driver, batch.base);
+  const auto device = MakeDevice(fake_.driver);
+  auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
+  std::vector<PartSums> parts(work.size());
+  for (std::size_t i = 0; i < work.size(); ++i) work[i].part = &parts[i];
+  ASSERT_TRUE(device->Scan(work).ok());
+  for (std::size_t i = 0; i < work.size(); ++i) EXPECT_EQ(parts[i].before, work[i].before);
+
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    work[i].encoding = DeviceEncoding::kRaw;
+    work[i].dense = ByteSpan(batch.target).subspan(i * kChunkSize, kChunkSize);
+  }
+  ASSERT_TRUE(device->Write(work).ok());
+  EXPECT_EQ(live.Read(), batch.target);
+}
+
+TEST_F(CudaDeviceTest, KnowsItsMemory) {
+  const DeviceBytes live(fake_.driver, ByteVector(100));
+  const auto device = MakeDevice(fake_.driver);
+  const auto* address = reinterpret_cast<const std::byte*>(live.address());
+  EXPECT_TRUE(device->CheckMemory(address, 100).ok());
+  EXPECT_EQ(device->CheckMemory(address, 102).code(), StatusCode::kInvalidArgument);
+  const ByteVector host(100);
+  EXPECT_EQ(device->CheckMemory(host.data(), 100).code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(CudaDeviceTest, UnloadGivesTheStreamsBack) {
+  const Batch batch(40);
+  const DeviceBytes live(fake_.driver, batch.base);
+  const auto device = MakeDevice(fake_.driver);
+  const auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
+  ASSERT_TRUE(device->Load({}).ok());
+  const std::uint64_t before = fake_.Count().device_bytes;
+  ASSERT_TRUE(device->Load(work).ok());
+  EXPECT_GT(fake_.Count().device_bytes, before + 1000);
+  device->Unload();
+  EXPECT_LT(fake_.Count().device_bytes, before + work.size() * sizeof(RowSums));
+  EXPECT_TRUE(device->Preflight(work).has_value());  // It is not loaded any more.
+}
+
 // case H2: what a batch took is given back before the next one.
 TEST_F(CudaDeviceTest, MemoryDoesNotGrowOverUpdates) {
   const Batch batch(40);
@@ -380,7 +422,7 @@ TEST_F(CudaDeviceTest, SurvivesEveryFailingCall) {
       fake_.Fail(symbol, skip, CUDA_ERROR_OUT_OF_MEMORY);
       bool applying = false;
       const Status status = [&]() -> Status {
-        std::unique_ptr<Device> device;
+        std::shared_ptr<Accelerator> device;
         SEGUE_ASSIGN_OR_RETURN(device, MakeCudaDevice(fake_.driver, {.threads = 1}));
         device->Reserve(kChunkSize);
         SEGUE_RETURN_IF_ERROR(device->Load(work));

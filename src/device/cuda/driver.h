@@ -27,6 +27,7 @@
   X(cuCtxPopCurrent)             \
   X(cuCtxGetStreamPriorityRange) \
   X(cuMemGetInfo)                \
+  X(cuPointerGetAttribute)       \
   X(cuMemAlloc)                  \
   X(cuMemFree)                   \
   X(cuMemHostAlloc)              \

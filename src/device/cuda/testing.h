@@ -53,9 +53,13 @@ class DeviceBytes {
       : context_(Must(Context::Make(driver, 0))),
         stream_(Must(MakeStream(driver, StreamPriority::kGreatest))),
         buffer_(Must(AllocateDevice(driver, bytes.size()))) {
-    EXPECT_EQ(driver->cuMemcpyHtoDAsync(address(), bytes.data(), bytes.size(), stream_.get()),
+    Write(bytes);
+  }
+  void Write(ByteSpan bytes) const {
+    const Driver& driver = *context_->driver();
+    EXPECT_EQ(driver.cuMemcpyHtoDAsync(address(), bytes.data(), bytes.size(), stream_.get()),
               CUDA_SUCCESS);
-    EXPECT_EQ(driver->cuStreamSynchronize(stream_.get()), CUDA_SUCCESS);
+    EXPECT_EQ(driver.cuStreamSynchronize(stream_.get()), CUDA_SUCCESS);
   }
   CUdeviceptr address() const { return buffer_.address(); }
   ByteVector Read() const {

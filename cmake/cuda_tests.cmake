@@ -1,0 +1,14 @@
+# Tests of the CUDA device, on a fake driver: a shared library in place of the machine's.
+add_library(segue_fake_cuda SHARED tests/fake_cuda/fake_cuda.cc)
+set_target_properties(segue_fake_cuda PROPERTIES CXX_VISIBILITY_PRESET default)
+target_include_directories(segue_fake_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+target_include_directories(segue_fake_cuda PRIVATE src include tests)
+
+file(GLOB sources CONFIGURE_DEPENDS src/device/cuda/*_test.cc tests/cuda/*_test.cc)
+add_executable(cuda_test ${sources})
+target_include_directories(cuda_test PRIVATE tests)
+target_include_directories(cuda_test SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+target_link_libraries(cuda_test PRIVATE segue_live GTest::gmock GTest::gtest_main)
+add_dependencies(cuda_test segue_fake_cuda)
+target_compile_definitions(cuda_test PRIVATE SEGUE_FAKE_CUDA="$<TARGET_FILE:segue_fake_cuda>")
+gtest_discover_tests(cuda_test DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)

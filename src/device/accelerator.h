@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Accelerator: a device whose memory this process cannot reach by address, so that it also reads
+// and writes live bytes outside of updates: when weights are bound, scrubbed and rebuilt. Threads
+// may share one; each call has the device to itself.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "device/device.h"
+
+namespace segue {
+
+class Accelerator : public Device {
+ public:
+  // InvalidArgument unless `size` bytes from `address` on are memory of this device.
+  virtual Status CheckMemory(const std::byte* address, std::uint64_t size) = 0;
+  // The digest of each chunk's live bytes (of the part that its view holds) into part->before.
+  virtual Status Scan(std::span<const ChunkWork> batch) = 0;
+  // The bytes of `dense` (encoding raw; work.size of them) become the live bytes, whatever those
+  // were; of a part, its own.
+  virtual Status Write(std::span<const ChunkWork> batch) = 0;
+};
+
+// By name: "cuda:0", "cuda:1", ... as the CUDA driver counts; "cuda" is the first. `threads`, which
+// undo codecs: 0 for every core. Unsupported: there is none of this name here, or this library was
+// built without.
+Result<std::shared_ptr<Accelerator>> OpenAccelerator(const std::string& name, unsigned threads);
+
+}  // namespace segue

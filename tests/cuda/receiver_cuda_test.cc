@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A receiver whose weights lie in the memory of a GPU: the fake driver's, which faults when code of
+// the host follows one of its addresses. Every path of the receiver that reads or writes weights:
+// binding, updates in every profile, views, a wrong base, scrub, rebuild, a driver that fails.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "checkpoint/checkpoint.h"
+#include "device/cuda/testing.h"
+#include "segue/receiver.h"
+#include "segue/view.h"
+#include "sync/testing.h"
+
+namespace segue::cuda {
+namespace {
+
+using std::chrono::milliseconds;
+
+class ReceiverCudaTest : public ::testing::Test {
+ protected:
+  ReceiverCudaTest() { setenv("SEGUE_CUDA_DRIVER", SEGUE_FAKE_CUDA, 1); }
+  ~ReceiverCudaTest() override { unsetenv("SEGUE_CUDA_DRIVER"); }
+
+  void Advance(std::uint64_t seed, std::uint64_t every = 500,
+               const std::string& profile = "sparse-zstd") {
+    trainer_.Step(seed, every);
+    PublishOptions options = test::PublishOf(store_, trainer_.Directory(trainer_.version() - 1),
+                                             trainer_.Directory(trainer_.version()));
+    options.profile = profile;
+    const auto published = Publish(options);
+    ASSERT_TRUE(published.ok()) << published.status().ToString();
+  }
+
+  ReceiverOptions Options() const {
+    ReceiverOptions options;
+    options.store = store_;
+    options.checkpoint = trainer_.Directory(0);
+    options.staging = directory_.File("staging");
+    options.threads = 2;
+    options.catch_up = false;
+    return options;
+  }
+
+  // Version 0 in device memory, one buffer a tensor.
+  BoundModel Bind() {
+    const Checkpoint base = Checkpoint::Open(trainer_.Directory(0)).value();
+    BoundModel model;
+    model.device = "cuda:0";
+    for (std::size_t i = 0; i < base.tensors().size(); ++i) {
+      const TensorSpec& spec = base.tensors()[i].spec;
+      const ByteSpan bytes = base.TensorBytes(i);
+      buffers_[spec.name] = std::make_unique<DeviceBytes>(
+          fake_.driver, bytes.empty() ? ByteSpan(ByteVector(1)) : bytes);
+      model.tensors.push_back({.name = spec.name,
+                               .dtype = std::string(DtypeName(spec.dtype)),
+                               .shape = spec.shape,
+                               .data = AddressOf(spec.name),
+                               .size = bytes.size()});
+    }
+    model.close_gate = [](milliseconds) { return Status(); };
+    model.open_gate = [] { return Status(); };
+    return model;
+  }
+  std::byte* AddressOf(const std::string& name) {
+    return reinterpret_cast<std::byte*>(buffers_.at(name)->address());
+  }
+
+  void ExpectLive(std::uint64_t version) {
+    const Checkpoint expected = Checkpoint::Open(trainer_.Directory(version)).value();
+    for (std::size_t i = 0; i < expected.tensors().size(); ++i) {
+      const std::string& name = expected.tensors()[i].spec.name;
+      const ByteSpan bytes = expected.TensorBytes(i);
+      if (bytes.empty()) continue;
+      EXPECT_EQ(buffers_.at(name)->Read(), ByteVector(bytes.begin(), bytes.end())) << name;
+    }
+  }
+
+  static Result<UpdateReport> UpdateTo(Receiver& receiver, std::uint64_t version) {
+    PrepareRequest request;
+    request.session = "to " + std::to_string(version);
+    request.target_version = version;
+    return receiver.Update(request);
+  }
+
+  FakeDriver fake_;
+  std::map<std::string, std::unique_ptr<DeviceBytes>> buffers_;
+  test::TemporaryDirectory directory_;
+  test::MiniTrainer trainer_{directory_.path()};
+  std::string store_ = directory_.File("store");
+};
+
+TEST_F(ReceiverCudaTest, TakesVersionsOfEveryProfile) {
+  std::uint64_t version = 0;
+  for (const char* profile : {"sparse-zstd", "snappy-zstd", "lz4-zstd", "zstd"}) {
+    Advance(++version, 300, profile);
+  }
+  const auto receiver = Must(Receiver::Open(Options(), Bind()));
+  EXPECT_EQ(receiver->status().version, 0u);
+  for (std::uint64_t to = 1; to <= version; ++to) {
+    const auto report = UpdateTo(*receiver, to);
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    ExpectLive(to);
+  }
+}
+
+TEST_F(ReceiverCudaTest, TakesSeveralStepsAsOneAndDenseOnes) {
+  Advance(1, 500);
+  Advance(2, 3);  // So many changes that chunks are no longer sparse.
+  Advance(3, 500);
+  const auto receiver = Must(Receiver::Open(Options(), Bind()));
+  const auto report = UpdateTo(*receiver, 3);
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->steps, 3u);
+  ExpectLive(3);
+}
+
+TEST_F(ReceiverCudaTest, ATransposedTensorIsUpdatedInItsPlace) {
+  Advance(1);
+  BoundModel model = Bind();
+  const Checkpoint base = Checkpoint::Open(trainer_.Directory(0)).value();
+  const auto transposed = [](const Checkpoint& checkpoint) {
+    ByteVector result(300 * 1000 * 2);
+    for (std::size_t i = 0; i < checkpoint.tensors().size(); ++i) {
+      if (checkpoint.tensors()[i].spec.name != "a.weight") continue;
+      const ByteSpan bytes = checkpoint.TensorBytes(i);
+      for (std::size_t r = 0; r < 300; ++r) {
+        for (std::size_t c = 0; c < 1000; ++c) {
+          std::copy_n(&bytes[(r * 1000 + c) * 2], 2, &result[(c * 300 + r) * 2]);
+        }
+      }
+    }
+    return result;
+  };
+  const DeviceBytes live(fake_.driver, transposed(base));
+  for (BoundTensor& tensor : model.tensors) {
+    if (tensor.name != "a.weight") continue;
+    tensor.data = reinterpret_cast<std::byte*>(live.address());
+    tensor.view = TransposedView(300, 1000, 2);
+  }
+  const auto receiver = Must(Receiver::Open(Options(), std::move(model)));
+  ASSERT_TRUE(UpdateTo(*receiver, 1).ok());
+  EXPECT_EQ(live.Read(), transposed(Checkpoint::Open(trainer_.Directory(1)).value()));
+}
+
+// cases C2 and D9
+TEST_F(ReceiverCudaTest, WeightsThatAreNoVersionAreRefused) {
+  Advance(1);
+  BoundModel model = Bind();
+  const DeviceBytes other(fake_.driver, ByteVector(300 * 1000 * 2, std::byte{7}));
+  for (BoundTensor& tensor : model.tensors) {
+    if (tensor.name == "a.weight") tensor.data = reinterpret_cast<std::byte*>(other.address());
+  }
+  const auto receiver = Receiver::Open(Options(), std::move(model));
+  EXPECT_EQ(receiver.status().code(), StatusCode::kVersionMismatch);
+}
+
+TEST_F(ReceiverCudaTest, MemoryThatIsNotTheDevicesIsRefusedByName) {
+  Advance(1);
+  BoundModel model = Bind();
+  ByteVector host(70000);
+  for (BoundTensor& tensor : model.tensors) {
+    if (tensor.name == "b.weight") tensor.data = host.data();
+  }
+  const auto receiver = Receiver::Open(Options(), std::move(model));
+  EXPECT_EQ(receiver.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(receiver.status().message().find("b.weight"), std::string::npos);
+}
+
+TEST_F(ReceiverCudaTest, AScrubFindsAWrongByteAndARebuildLeadsOut) {
+  Advance(1);
+  ReceiverOptions options = Options();
+  options.scrub_rate = 1 << 30;
+  const auto receiver = Must(Receiver::Open(options, Bind()));
+  ASSERT_TRUE(UpdateTo(*receiver, 1).ok());
+  while (receiver->status().scrub_passes < 2) std::this_thread::sleep_for(milliseconds(5));
+  ByteVector wrong = buffers_.at("b.weight")->Read();
+  wrong[12345] ^= std::byte{4};
+  buffers_.at("b.weight")->Write(wrong);
+  while (receiver->status().scrub_faults == 0) std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_FALSE(receiver->status().ready);
+  ASSERT_TRUE(receiver->Rebuild(1).ok());
+  EXPECT_TRUE(receiver->status().ready);
+  ExpectLive(1);
+}
+
+// A device that fails while an update is prepared leaves the old version serving; one that fails in
+// the pause leaves the weights unknown, and only a rebuild leads out.
+TEST_F(ReceiverCudaTest, AFailingDeviceChangesNothingBeforeThePauseAndPoisonsInIt) {
+  Advance(1);
+  const auto receiver = Must(Receiver::Open(Options(), Bind()));
+  PrepareRequest request;
+  request.session = "a";
+  request.target_version = 1;
+  fake_.Fail("cuLaunchKernel", 0, CUDA_ERROR_ILLEGAL_ADDRESS);
+  ASSERT_TRUE(receiver->Prepare(request).ok());
+  EXPECT_EQ(receiver->WaitPrepared().code(), StatusCode::kInternal);
+  EXPECT_TRUE(receiver->status().ready);
+  ExpectLive(0);
+
+  request.session = "b";
+  ASSERT_TRUE(receiver->Prepare(request).ok());
+  ASSERT_TRUE(receiver->WaitPrepared().ok());
+  fake_.Fail("cuStreamSynchronize", 0, CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(receiver->Apply("b").code(), StatusCode::kTainted);
+  EXPECT_FALSE(receiver->status().ready);
+  EXPECT_EQ(receiver->Resume("b").code(), StatusCode::kTainted);
+  ASSERT_TRUE(receiver->Rebuild(1).ok());
+  ExpectLive(1);
+}
+
+TEST_F(ReceiverCudaTest, ADeviceThatIsNotThereIsSaid) {
+  Advance(1);
+  for (const char* name : {"cuda:7", "cuda:x", "rocm:0"}) {
+    BoundModel model = Bind();
+    model.device = name;
+    const auto receiver = Receiver::Open(Options(), std::move(model));
+    EXPECT_FALSE(receiver.ok()) << name;
+  }
+}
+
+}  // namespace
+}  // namespace segue::cuda
