@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "delta/applier.h"
+#include "delta/live_scan.h"
 #include "delta/testing.h"
 
 namespace segue {

@@ -239,6 +239,12 @@ CUresult CUDAAPI cuCtxPopCurrent(CUcontext* context) {
   return asked;
 }
 
+CUresult CUDAAPI cuCtxSynchronize() {
+  SEGUE_FAKE_ENTER(cuCtxSynchronize);
+  World::Get().RunAll();
+  return CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   SEGUE_FAKE_ENTER(cuCtxGetStreamPriorityRange);
   *least = 0;

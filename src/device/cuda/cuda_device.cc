@@ -56,6 +56,7 @@ class CudaDevice final : public Accelerator {
 
  private:
   const DriverPointer& driver() const { return context_->driver(); }
+  Status WaitForReaders();
   Status MakeSlots();
   Status RunAll(Kernel kernel, std::span<const ChunkWork> batch,
                 const std::function<void(std::size_t index, const RowSums& sums)>& take);
@@ -108,6 +109,13 @@ Status CudaDevice::Begin(unsigned threads) {
   SEGUE_ASSIGN_OR_RETURN(stream_, MakeStream(driver(), StreamPriority::kGreatest));
   SEGUE_ASSIGN_OR_RETURN(kernels_, KernelSet::Load(driver(), stream_.get()));
   SEGUE_ASSIGN_OR_RETURN(upload_, Slots::Make(driver(), kUploadSlotSize));
+  return {};
+}
+
+// The gate is closed, so nothing new reads the weights; but kernels that were launched before may
+// still run, in any stream of this process.
+Status CudaDevice::WaitForReaders() {
+  SEGUE_CUDA_TRY(driver(), cuCtxSynchronize);
   return {};
 }
 
@@ -274,6 +282,7 @@ std::optional<ChunkFault> CudaDevice::Apply(std::span<const ChunkWork> batch) {
   FirstFault first;
   Status status = scope.status();
   if (status.ok() && batch.size() > loaded_count_) status = Internal("the batch is not loaded");
+  if (status.ok()) status = WaitForReaders();
   if (status.ok()) status = ApplyAll(batch, first);
   if (!status.ok()) return ChunkFault{0, ChunkVerdict::kDeviceFailed, std::move(status)};
   return first.get();
@@ -321,6 +330,11 @@ Status CudaDevice::Scan(std::span<const ChunkWork> batch) {
 }
 
 Status CudaDevice::Write(std::span<const ChunkWork> batch) {
+  {
+    const ContextScope scope(*context_);
+    SEGUE_RETURN_IF_ERROR(scope.status());
+    SEGUE_RETURN_IF_ERROR(WaitForReaders());
+  }
   return RunAll(Kernel::kDenseApply, batch, [](std::size_t, const RowSums&) {});
 }
 

@@ -176,6 +176,24 @@ TEST_F(CudaDeviceTest, PreflightsAndAppliesEveryEncoding) {
   EXPECT_EQ(live.Read(), batch.target);
 }
 
+// A step was launched before the gate closed, and has not run yet: it must read the old weights.
+TEST_F(CudaDeviceTest, AppliesBehindWhatWasLaunchedBefore) {
+  const Batch batch(7);
+  const DeviceBytes live(fake_.driver, batch.base);
+  const auto device = MakeDevice(fake_.driver);
+  const auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
+  ASSERT_TRUE(device->Load(work).ok());
+  ASSERT_FALSE(device->Preflight(work).has_value());
+  const Stream step = Must(MakeStream(fake_.driver, StreamPriority::kLeast));
+  ByteVector read(batch.base.size());
+  ASSERT_EQ(fake_.driver->cuMemcpyDtoHAsync(read.data(), live.address(), read.size(), step.get()),
+            CUDA_SUCCESS);
+  ASSERT_FALSE(device->Apply(work).has_value());
+  ASSERT_EQ(fake_.driver->cuStreamSynchronize(step.get()), CUDA_SUCCESS);
+  EXPECT_EQ(read, batch.base);
+  EXPECT_EQ(live.Read(), batch.target);
+}
+
 // What is tied stands at the end of a batch: proven, and not applied.
 TEST_F(CudaDeviceTest, AppliesTheBeginningOfABatch) {
   const Batch batch(20);

@@ -25,6 +25,7 @@
   X(cuDevicePrimaryCtxRelease)   \
   X(cuCtxPushCurrent)            \
   X(cuCtxPopCurrent)             \
+  X(cuCtxSynchronize)            \
   X(cuCtxGetStreamPriorityRange) \
   X(cuMemGetInfo)                \
   X(cuPointerGetAttribute)       \
