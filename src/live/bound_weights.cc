@@ -168,7 +168,8 @@ Status CheckSums(const Plan& plan, const RankSums& sums, const std::string& what
                          " bytes together, the model has " + std::to_string(plan.model_size()));
 }
 
-// Which version weights of this digest are: 0 of a lineage to come, where there is none yet.
+}  // namespace
+
 Result<std::uint64_t> VersionOf(Store& store, const std::string& name, const Digest& digest,
                                 const std::string& what) {
   SEGUE_ASSIGN_OR_RETURN(const auto lineage, Lineage::OpenIfThere(store, name));
@@ -184,8 +185,6 @@ Result<std::uint64_t> VersionOf(Store& store, const std::string& name, const Dig
   return VersionMismatch(what + " has digest " + digest.ToHex() +
                          ", which is no version of lineage '" + name + "'");
 }
-
-}  // namespace
 
 Result<std::unique_ptr<LiveWeights>> BindWeights(Store& store, const ReceiverOptions& options,
                                                  const BoundModel& model, Gate& gate,

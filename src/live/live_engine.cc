@@ -52,6 +52,7 @@ Status LiveEngine::Of(std::size_t i, const Status& status) const {
 Status LiveEngine::Hold() {
   for (std::size_t i = 0; i < size(); ++i) SEGUE_RETURN_IF_ERROR(Of(i, lineage(i).Hold()));
   SEGUE_RETURN_IF_ERROR(CheckMates());
+  SEGUE_RETURN_IF_ERROR(CheckLoad());
   SEGUE_RETURN_IF_ERROR(Pause());
   return LetGoUnless(TakeOver());
 }
@@ -79,6 +80,18 @@ Status LiveEngine::CheckMates() const {
   return {};
 }
 
+// A start that would overwrite what can serve is refused before, if it cannot come to its versions.
+Status LiveEngine::CheckLoad() const {
+  const bool may_lose = std::ranges::any_of(lineages_, [](const auto& lineage) {
+    return lineage->is_to_load() && lineage->has_weights();
+  });
+  if (!may_lose) return {};
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (lineage(i).is_to_load()) SEGUE_RETURN_IF_ERROR(Of(i, lineage(i).CheckStart()));
+  }
+  return {};
+}
+
 // One that is due or applying says that all had been announced, and others may be there already.
 // Before any of them gets there, all are made due, so that the next receiver would see it too.
 Status LiveEngine::TakeOver() {
@@ -91,8 +104,7 @@ Status LiveEngine::TakeOver() {
   }
   std::vector<std::size_t> fresh;
   for (std::size_t i = 0; i < size(); ++i) {
-    const bool loading = weights(i).phase() == Phase::kLoading;
-    if (loading || lineage(i).options().rebuild) fresh.push_back(i);
+    if (lineage(i).is_to_load()) fresh.push_back(i);
   }
   if (!fresh.empty()) SEGUE_RETURN_IF_ERROR(LoadThese(fresh, {}));
   for (std::size_t i = 0; i < size(); ++i) {

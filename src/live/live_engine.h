@@ -118,6 +118,7 @@ class LiveEngine {
 
  private:
   Status CheckMates() const;
+  Status CheckLoad() const;
   Status TakeOver();
   Status LoadThese(const std::vector<std::size_t>& which, const Status& so_far);
   Status CloseGates(const EngineUpdate& update, bool reopen, bool at_start);

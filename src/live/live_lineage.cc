@@ -76,8 +76,10 @@ Status LiveLineage::CheckPlan(const PrepareRequest& request) const {
 }
 
 Status LiveLineage::CheckRebuild(std::optional<std::uint64_t> target) const {
-  return CheckWayFromCheckpoint(*store_, options_, *weights_, target);
+  return CheckWayFromCheckpoint(*store_, options_, weights_->plan(), target);
 }
+
+Status LiveLineage::CheckStart() const { return CheckStartFromCheckpoint(*store_, options_); }
 
 Status LiveLineage::Wrong() const {
   return Corruption("a scan found that the live weights are not version " +

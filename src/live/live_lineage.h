@@ -30,6 +30,8 @@ class LiveLineage {
   // The weights, as they were left; or those of `model`, proven.
   Status Hold();
   Status HoldBound(BoundModel model);
+  // Whether a start from the checkpoint comes to its version, before anything is given up for it.
+  Status CheckStart() const;
   // Those that were held are a version's; not those that are to be loaded.
   Status TakeOver();
   // What was only announced must be gone on with, since other lineages have begun.
@@ -72,6 +74,11 @@ class LiveLineage {
   Store& store() const { return *store_; }
   const ReceiverOptions& options() const { return options_; }
   bool has_ranks() const { return ranks_.several(); }
+  // At the start: the checkpoint is to be read, and where it is, there may be weights to lose.
+  bool is_to_load() const { return options_.rebuild || weights_->phase() == Phase::kLoading; }
+  bool has_weights() const {
+    return weights_->phase() != Phase::kLoading && weights_->phase() != Phase::kPoisoned;
+  }
   // The gate may have been open when the weights were found.
   bool was_serving() const { return was_serving_; }
   // "policy/8": what an engine is told, and may key its caches by.

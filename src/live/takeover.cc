@@ -112,18 +112,27 @@ Result<Checkpoint> OpenForLoading(const ReceiverOptions& options, LiveWeights& w
 
 }  // namespace
 
-Status CheckWayFromCheckpoint(Store& store, const ReceiverOptions& options,
-                              const LiveWeights& weights, std::optional<std::uint64_t> target) {
+Status CheckWayFromCheckpoint(Store& store, const ReceiverOptions& options, const Plan& plan,
+                              std::optional<std::uint64_t> target) {
   SEGUE_ASSIGN_OR_RETURN(const auto lineage, Lineage::OpenIfThere(store, options.lineage));
   if (!lineage && !target) return {};
   if (!lineage) return NotFound("there is no lineage '" + options.lineage + "' yet");
   const std::uint64_t version = target.value_or(lineage->newest());
   SEGUE_RETURN_IF_ERROR(lineage->Require(version).status());
-  SEGUE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpointOf(weights.plan(), options));
-  const Digest digest = DigestModel(weights.plan(), ViewOf(checkpoint), options.threads);
+  SEGUE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpointOf(plan, options));
+  const Digest digest = DigestModel(plan, ViewOf(checkpoint), options.threads);
   const auto way = lineage->FindWay(digest, version);
   if (way.ok()) return {};
   return way.status().WithContext("checkpoint '" + options.checkpoint + "'");
+}
+
+Status CheckStartFromCheckpoint(Store& store, const ReceiverOptions& options) {
+  SEGUE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.checkpoint));
+  SEGUE_ASSIGN_OR_RETURN(const Plan plan, PlanOfCheckpoint(store, options.lineage, checkpoint));
+  if (options.catch_up) return CheckWayFromCheckpoint(store, options, plan, options.version);
+  const Digest digest = DigestModel(plan, ViewOf(checkpoint), options.threads);
+  return VersionOf(store, options.lineage, digest, "checkpoint '" + options.checkpoint + "'")
+      .status();
 }
 
 Status ReopenIfServing(LiveWeights& weights) {

@@ -31,8 +31,12 @@ Status TakeOver(Store& store, const ReceiverOptions& options, LiveWeights& weigh
 
 // Whether the checkpoint leads to `target` (by default the newest version): for whoever has weights
 // to lose. Reads all of it. Success where the store has no such lineage yet and no target is named.
-Status CheckWayFromCheckpoint(Store& store, const ReceiverOptions& options,
-                              const LiveWeights& weights, std::optional<std::uint64_t> target);
+// InvalidArgument for one of another model than `plan`.
+Status CheckWayFromCheckpoint(Store& store, const ReceiverOptions& options, const Plan& plan,
+                              std::optional<std::uint64_t> target);
+// The same before a start that loads it, with the version that the start is to come to, whatever
+// weights are there.
+Status CheckStartFromCheckpoint(Store& store, const ReceiverOptions& options);
 
 // Before the first byte is written: the checkpoint is there and of the same model, and the gate is
 // closed; at every rank, or at none, and then the gate is as it was. Every rank calls it, with how

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Starts of a receiver over what is there already: a segment that serves and a checkpoint that does
+// or does not lead where the start is to come to. A start that is refused changes nothing: weights,
+// phase and gate are as they were, and engines step on.
+#include "live/takeover.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/file.h"
+#include "checkpoint/checkpoint.h"
+#include "delta/manifest.h"
+#include "live/group_testing.h"
+#include "live/segment.h"
+#include "live/testing.h"
+#include "segue/engine.h"
+#include "segue/receiver.h"
+#include "segue/receiver_group.h"
+#include "sync/testing.h"
+
+namespace segue {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+class TakeoverTest : public ::testing::Test {
+ protected:
+  void Advance(std::uint64_t seed) {
+    trainer_.Step(seed, 500);
+    const auto published =
+        Publish(test::PublishOf(store_, trainer_.Directory(trainer_.version() - 1),
+                                trainer_.Directory(trainer_.version())));
+    ASSERT_TRUE(published.ok()) << published.status().ToString();
+  }
+
+  ReceiverOptions Options(std::uint64_t version = 0) const {
+    ReceiverOptions options;
+    options.store = store_;
+    options.checkpoint = trainer_.Directory(version);
+    options.name = name_;
+    options.staging = directory_.File("staging");
+    options.threads = 2;
+    options.gate_deadline = milliseconds(5000);
+    return options;
+  }
+  ReceiverOptions Rebuilding(std::uint64_t version = 0) const {
+    ReceiverOptions options = Options(version);
+    options.rebuild = true;
+    return options;
+  }
+
+  // A segment at the newest version, without a receiver.
+  void LeaveServing() { ASSERT_TRUE(Receiver::Open(Options()).ok()); }
+
+  void ExpectStarts(const ReceiverOptions& options) {
+    const auto receiver = Receiver::Open(options);
+    EXPECT_TRUE(receiver.ok()) << receiver.status().ToString();
+  }
+
+  // What an engine that attaches now sees is the trainer's version, every byte.
+  void ExpectLive(std::uint64_t version) {
+    auto weights = EngineWeights::Attach(name_, milliseconds(1000));
+    ASSERT_TRUE(weights.ok()) << weights.status().ToString();
+    ExpectSees(*weights, version);
+  }
+  void ExpectSees(EngineWeights& weights, std::uint64_t version) {
+    const auto step = weights.BeginStep(milliseconds(1000));
+    ASSERT_TRUE(step.ok()) << step.status().ToString();
+    EXPECT_EQ(weights.version().version, version);
+    const Checkpoint expected = Checkpoint::Open(trainer_.Directory(version)).value();
+    ASSERT_EQ(weights.tensors().size(), expected.tensors().size());
+    for (std::size_t i = 0; i < expected.tensors().size(); ++i) {
+      const EngineTensor& tensor = weights.tensors()[i];
+      const ByteSpan bytes(tensor.data, tensor.size);
+      EXPECT_TRUE(std::ranges::equal(bytes, expected.TensorBytes(i))) << tensor.name;
+    }
+  }
+
+  // A checkpoint of a model that no lineage has.
+  std::string OtherModel() const {
+    const std::string other = directory_.File("other");
+    SEGUE_CHECK(MakeDirectories(other).ok());
+    test::WriteShardedCheckpoint(
+        other, {{test::RandomTensor({"a.weight", Dtype::kBF16, {300, 1001}}, 1)}});
+    return other;
+  }
+
+  test::TemporaryDirectory directory_;
+  test::MiniTrainer trainer_{directory_.path()};
+  std::string store_ = directory_.File("store");
+  test::SegmentName name_{"takeover"};
+};
+
+// Found by a user: the weights were overwritten first, and the gate stayed closed for good.
+TEST_F(TakeoverTest, RebuildThatCannotComeToItsVersionChangesNothing) {
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) Advance(seed);
+  LeaveServing();
+  auto engine = EngineWeights::Attach(name_, milliseconds(1000)).value();
+  ReceiverOptions options = Rebuilding();
+  options.version = 9;
+  EXPECT_EQ(Receiver::Open(options).status().code(), StatusCode::kNotFound);
+  ExpectSees(engine, 3);
+  // A checkpoint beyond the version that is asked for.
+  options = Rebuilding(3);
+  options.version = 2;
+  EXPECT_EQ(Receiver::Open(options).status().code(), StatusCode::kVersionMismatch);
+  ExpectSees(engine, 3);
+  // None at all, and one of another model.
+  options = Rebuilding();
+  options.checkpoint = directory_.File("nowhere");
+  EXPECT_FALSE(Receiver::Open(options).ok());
+  options.checkpoint = OtherModel();
+  EXPECT_FALSE(Receiver::Open(options).ok());
+  ExpectSees(engine, 3);
+  // One that is no version of the lineage, also where the start is to stay at it.
+  trainer_.Step(17, 100);
+  for (const bool catch_up : {true, false}) {
+    options = Rebuilding(4);
+    options.catch_up = catch_up;
+    EXPECT_EQ(Receiver::Open(options).status().code(), StatusCode::kVersionMismatch);
+    ExpectSees(engine, 3);
+  }
+  // A way that was pruned.
+  const std::string manifest = JoinPath(store_, object_name::Version("default", 2));
+  ASSERT_TRUE(RenameFile(manifest, directory_.File("away")).ok());
+  EXPECT_FALSE(Receiver::Open(Rebuilding()).ok());
+  ExpectSees(engine, 3);
+  ASSERT_TRUE(RenameFile(directory_.File("away"), manifest).ok());
+  options = Rebuilding();
+  options.version = 2;
+  ExpectStarts(options);
+  ExpectSees(engine, 2);
+}
+
+// All that is to be loaded is looked at, also what has nothing to lose itself.
+TEST_F(TakeoverTest, RebuildOfAGroupThatCannotComeToItsVersionsChangesNothing) {
+  test::GroupLineage policy("policy", directory_.File("group"), store_);
+  test::GroupLineage draft("draft", directory_.File("group"), store_);
+  const test::SegmentName policy_name("policy");
+  const test::SegmentName draft_name("draft");
+  policy.options.name = policy_name;
+  draft.options.name = draft_name;
+  policy.Advance(1);
+  draft.Advance(1);
+  GroupOptions options;
+  options.lineages = {policy.options, draft.options};
+  ASSERT_TRUE(ReceiverGroup::Open(options).ok());
+  ASSERT_TRUE(RemoveSegment(draft_name).ok());  // To be made anew, from a checkpoint that is lost.
+  auto engine = EngineWeights::Attach(policy_name, milliseconds(1000)).value();
+  draft.trainer.Step(17, 100);
+  options.lineages[0].rebuild = true;
+  options.lineages[1].checkpoint = draft.trainer.Directory(2);
+  const Status refused = ReceiverGroup::Open(options).status();
+  EXPECT_EQ(refused.code(), StatusCode::kVersionMismatch) << refused.ToString();
+  EXPECT_THAT(refused.message(), HasSubstr("draft"));
+  EXPECT_EQ(engine.version().version, 1u);
+  EXPECT_TRUE(engine.Enter(milliseconds(100)).ok());
+  engine.Leave();
+}
+
+}  // namespace
+}  // namespace segue
