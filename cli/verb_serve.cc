@@ -292,7 +292,8 @@ Verb AddServe(CLI::App& program) {
   CLI::Option* const follow =
       verb->add_option("--follow", arguments->follow_ms,
                        "Take newer versions as they appear, looking every N milliseconds");
-  AsCount(follow, std::numeric_limits<unsigned>::max());
+  AsCount(follow, std::numeric_limits<unsigned>::max())
+      ->check(CLI::Range(1u, std::numeric_limits<unsigned>::max()));
   AsCount(verb->add_option("--version", receiver.version,
                            "Start at this version, and stay there until asked otherwise; by "
                            "default the newest"))

@@ -10,6 +10,8 @@ namespace {
 
 // A follower that meets errors waits up to this many intervals between two tries.
 constexpr int kBackoffMax = 32;
+// And up to this many times as long as the last try took.
+constexpr int kRestMax = 8;
 
 // "follow-7-3"; empty where nothing is on offer.
 std::string SessionOf(const std::vector<std::optional<std::uint64_t>>& targets) {
@@ -28,20 +30,31 @@ void Follower::Run(Environment& environment, std::chrono::milliseconds interval,
                    const std::stop_token& stop) {
   int backoff = 1;
   while (!stop.stop_requested()) {
-    backoff = TakeNewest() ? 1 : std::min(backoff * 2, kBackoffMax);
-    environment.Sleep(interval * backoff, stop);
+    const auto began = environment.Now();
+    const bool fared_well = TakeNewest();
+    backoff = fared_well ? 1 : std::min(backoff * 2, kBackoffMax);
+    Environment::Clock::duration rest = interval * backoff;
+    if (!fared_well) {
+      rest = std::max(rest, (environment.Now() - began) * std::min(backoff, kRestMax));
+    }
+    environment.Sleep(rest, stop);
   }
 }
 
 bool Follower::TakeNewest() {
+  const Status looked = Look();
+  // What failed of its own update the receiver knows.
+  const bool is_own = !session_.empty() && receiver_.StateOf(session_) != ReceiverState::kIdle;
+  if (looked.ok() || !is_own) receiver_.NoteLook(looked);
+  return looked.ok();
+}
+
+Status Follower::Look() {
   auto newest = receiver_.Newest();
-  if (!newest.ok()) {
-    receiver_.NoteTrouble(newest.status());
-    return false;
-  }
+  if (!newest.ok()) return newest.status();
   FollowRequest request{SessionOf(*newest), std::move(newest).value()};
-  if (request.session.empty()) return true;
-  if (!FinishEarlier(request.session).ok()) return false;
+  if (request.session.empty()) return {};
+  SEGUE_RETURN_IF_ERROR(FinishEarlier(request.session));
   const std::vector<std::uint64_t> held = receiver_.held_versions();
   bool is_news = false;
   for (std::size_t i = 0; i < held.size(); ++i) {
@@ -49,9 +62,9 @@ bool Follower::TakeNewest() {
     if (target && *target <= held[i]) target.reset();
     is_news = is_news || target;
   }
-  if (!is_news) return true;
+  if (!is_news) return {};
   session_ = request.session;
-  return receiver_.Take(request).ok();
+  return receiver_.Take(request);
 }
 
 // What an earlier look has left half way, because the gate did not close or did not open, is

@@ -37,21 +37,24 @@ class Followed {
   virtual Status Apply(const std::string& session, const ApplyChoices& choices) = 0;
   virtual Status Resume(const std::string& session, bool keep_pause) = 0;
   virtual Status Abort(const std::string& session) = 0;
-  // The versions cannot be listed now.
-  virtual void NoteTrouble(const Status& status) = 0;
+  // How a look fared: why nothing was taken, though there may be news. OK: all is well.
+  virtual void NoteLook(const Status& status) = 0;
 };
 
 class Follower {
  public:
   explicit Follower(Followed& receiver) : receiver_(receiver) {}
 
-  // Until asked to stop: a look every `interval`, and fewer of them while they fail.
+  // Until asked to stop: a look every `interval`, and fewer of them while they fail. One that fails
+  // after long (an engine kept the gate from closing, say) is followed by several times as long a
+  // rest, since the other engines have waited at the gate.
   void Run(Environment& environment, std::chrono::milliseconds interval,
            const std::stop_token& stop);
   // One look. False when something went wrong that may be better later.
   bool TakeNewest();
 
  private:
+  Status Look();
   Status FinishEarlier(const std::string& next);
 
   Followed& receiver_;

@@ -7,6 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "live/forwarding_environment.h"
+
 namespace segue {
 namespace {
 
@@ -27,7 +29,7 @@ class FakeReceiver : public Followed {
   }
   Status Take(const FollowRequest& request) override {
     calls.push_back("update " + request.session + " to " + std::to_string(*request.targets[0]));
-    begun = request.session;
+    if (!is_busy) begun = request.session;
     if (update.ok()) held = *request.targets[0];
     return update;
   }
@@ -43,14 +45,16 @@ class FakeReceiver : public Followed {
     calls.push_back("abort " + session);
     return {};
   }
-  void NoteTrouble(const Status& status) override { calls.push_back(status.message()); }
+  void NoteLook(const Status& status) override { looks.push_back(status.message()); }
 
   std::vector<std::uint64_t> versions;
   std::uint64_t held = 0;
   std::string begun;
   ReceiverState state = ReceiverState::kIdle;
   Status listing, update, apply;
+  bool is_busy = false;  // With somebody else's update.
   std::vector<std::string> calls;
+  std::vector<std::string> looks;  // Empty where all was well.
 };
 
 TEST(FollowerTest, TakesTheNewestOnce) {
@@ -72,7 +76,66 @@ TEST(FollowerTest, NotesThatVersionsCannotBeListed) {
   FakeReceiver receiver;
   receiver.listing = Unavailable("the store is away");
   EXPECT_FALSE(Follower(receiver).TakeNewest());
-  EXPECT_THAT(receiver.calls, ElementsAre("the store is away"));
+  EXPECT_THAT(receiver.looks, ElementsAre("the store is away"));
+  receiver.listing = {};
+  EXPECT_TRUE(Follower(receiver).TakeNewest());
+  EXPECT_THAT(receiver.looks, ElementsAre("the store is away", ""));
+}
+
+// A controller that prepares and goes away must not stop a follower without a word.
+TEST(FollowerTest, NotesThatSomebodyElsesUpdateIsInTheWay) {
+  FakeReceiver receiver;
+  receiver.versions = {1};
+  receiver.begun = "controller";
+  receiver.state = ReceiverState::kPrepared;
+  receiver.is_busy = true;
+  receiver.update = Unavailable("an update is in progress (session 'controller', PREPARED)");
+  EXPECT_FALSE(Follower(receiver).TakeNewest());
+  EXPECT_THAT(receiver.looks, ElementsAre(receiver.update.message()));
+}
+
+class RestingEnvironment : public ForwardingEnvironment {
+ public:
+  RestingEnvironment() : ForwardingEnvironment(SystemEnvironment()) {}
+  Clock::time_point Now() override { return now; }
+  void Sleep(Clock::duration duration, const std::stop_token&) override {
+    rests.push_back(duration);
+    if (rests.size() == 6) stop.request_stop();
+  }
+  std::unique_ptr<Device> MakeDevice(unsigned) override { return nullptr; }
+  Result<std::unique_ptr<LiveWeights>> OpenWeights(const std::string&) override {
+    return Unsupported("no weights here");
+  }
+  Result<std::unique_ptr<LiveWeights>> CreateWeights(const std::string&, const Plan&,
+                                                     const std::string&) override {
+    return Unsupported("no weights here");
+  }
+  Clock::time_point now = {};
+  std::vector<Clock::duration> rests;
+  std::stop_source stop;
+};
+
+// Engines wait at a gate that is being closed: who does not get it closed leaves it open for longer
+// than that.
+TEST(FollowerTest, RestsForLongerThanAFailedTryTook) {
+  RestingEnvironment environment;
+  class SlowReceiver : public FakeReceiver {
+   public:
+    explicit SlowReceiver(RestingEnvironment& world) : world_(world) {}
+    Status Take(const FollowRequest& request) override {
+      world_.now += std::chrono::seconds(30);
+      return FakeReceiver::Take(request);
+    }
+
+   private:
+    RestingEnvironment& world_;
+  } receiver(environment);
+  receiver.versions = {1};
+  receiver.update = Unavailable("the gate did not close");
+  Follower(receiver).Run(environment, std::chrono::milliseconds(100), environment.stop.get_token());
+  using std::chrono::seconds;
+  EXPECT_THAT(environment.rests, ElementsAre(seconds(60), seconds(120), seconds(240), seconds(240),
+                                             seconds(240), seconds(240)));
 }
 
 TEST(FollowerTest, FinishesWhatWasAppliedAndStillOwed) {

@@ -65,6 +65,9 @@ class LiveLineage {
   // Corruption once the bytes were found to be no longer what is held, until they are loaded anew;
   // VersionMismatch while they are no version of the lineage that has appeared since the start.
   Status CheckHealth() const;
+  // Whether the store has been seen to have the lineage; of weights that do not look by themselves,
+  // not asked.
+  bool is_known() const { return knows_plan_ || !options_.catch_up; }
   // Somebody else's scan found it.
   void MarkWrong() { is_wrong_ = true; }
   // How that is said.

@@ -282,9 +282,9 @@ ReceiverState ReceiverCore::StateOf(const std::string& session) const {
   return session == session_ ? state_ : ReceiverState::kIdle;
 }
 
-void ReceiverCore::NoteTrouble(const Status& status) {
+void ReceiverCore::NoteLook(const Status& status) {
   const std::lock_guard lock(mutex_);
-  if (!IsBusy() && state_ != ReceiverState::kPoisoned) message_ = status.message();
+  look_message_ = status.message();
 }
 
 ReceiverStatus ReceiverCore::GetStatus(std::size_t i) const {
@@ -305,7 +305,10 @@ ReceiverStatus ReceiverCore::GetStatus(std::size_t i) const {
   }
   const std::lock_guard lock(mutex_);
   status.state = state_;
-  status.message = message_;
+  status.message = message_.empty() ? look_message_ : message_;
+  if (status.message.empty() && !engine_.lineage(i).is_known()) {
+    status.message = "lineage '" + status.lineage + "' has no version in the store yet";
+  }
   status.session = session_;
   status.manifest_sha256 = part.manifest_sha256;
   status.last = part.last;
@@ -329,7 +332,11 @@ Status ReceiverCore::CheckReady(std::size_t i) const {
   const bool holds = state_ == ReceiverState::kApplying || state_ == ReceiverState::kApplied ||
                      state_ == ReceiverState::kResuming;
   if (!holds || !prepared_ || !prepared_->holds(i)) return {};
-  return Unavailable(message_.empty() ? "the gate is closed until the update is resumed"
+  return Unavailable(message_.empty() ? state_ == ReceiverState::kApplying
+                                            ? "an update is being applied: the gate closes "
+                                              "once no engine is inside"
+                                            : "the gate is closed until the update is "
+                                              "resumed"
                                       : message_);
 }
 

@@ -54,7 +54,7 @@ class ReceiverCore : public Followed {
   std::vector<std::uint64_t> held_versions() const override;
   ReceiverState StateOf(const std::string& session) const override;
   Status Take(const FollowRequest& request) override;
-  void NoteTrouble(const Status& status) override;
+  void NoteLook(const Status& status) override;
 
  private:
   // Of the update that runs or ran last, for one lineage.
@@ -98,6 +98,7 @@ class ReceiverCore : public Followed {
   bool ready_ = false;
   bool rebuilding_ = false;
   std::string message_;
+  std::string look_message_;  // Why a follower does not go on, while `message_` says nothing.
   std::string session_;
   std::vector<Part> parts_;  // By lineage.
   Status failure_;
