@@ -248,7 +248,7 @@ Verb AddPublish(CLI::App& program) {
     // The version is published whatever the engines do.
     const Status waited = cohort.engines.empty()
                               ? Status()
-                              : WaitForEngines(cohort, report->lineage, report->target_version);
+                              : WaitForEngines(cohort, AwaitedOf(report.value(), *options));
     return Report{ToJson(report.value()), [shown = report.value()] { PrintText(shown); },
                   report->warnings, waited};
   };

@@ -38,21 +38,25 @@ Json ToJson(const LineageView& lineage) {
           {"anchors", lineage.anchors}};
 }
 
+Json ToJson(const LineageAtEngine& held) {
+  return {{"lineage", held.lineage},
+          {"version", held.version},
+          {"digest", held.digest},
+          {"target_version", held.target_version},
+          {"pause_s", held.pause_s},
+          {"other", held.is_other},
+          {"lag", held.lag_known ? Json(held.lag) : Json(nullptr)}};
+}
+
+// The first lineage's fields are the engine's own as well.
 Json ToJson(const EngineView& engine) {
-  return {{"url", engine.url},
-          {"reachable", engine.reachable},
-          {"message", engine.message},
-          {"engine_id", engine.engine_id},
-          {"hostname", engine.hostname},
-          {"state", engine.state},
-          {"ready", engine.ready},
-          {"lineage", engine.lineage},
-          {"version", engine.version},
-          {"further", engine.further},
-          {"target_version", engine.target_version},
-          {"digest", engine.digest},
-          {"pause_s", engine.pause_s},
-          {"lag", engine.lag_known ? Json(engine.lag) : Json(nullptr)}};
+  Json json = {{"url", engine.url},           {"reachable", engine.reachable},
+               {"message", engine.message},   {"engine_id", engine.engine_id},
+               {"hostname", engine.hostname}, {"state", engine.state},
+               {"ready", engine.ready},       {"lineages", Json::array()}};
+  json.update(ToJson(engine.lineages.empty() ? LineageAtEngine() : engine.lineages.front()));
+  for (const LineageAtEngine& held : engine.lineages) json["lineages"].push_back(ToJson(held));
+  return json;
 }
 
 Json ToJson(const FleetView& view) {
@@ -108,6 +112,17 @@ std::string StateOf(const EngineView& engine) {
   return engine.ready ? state : state + ", not ready";
 }
 
+std::string VersionOf(const LineageAtEngine& held) {
+  const bool moves = held.target_version != held.version && held.target_version != 0;
+  return moves ? fmt::format("{} > {}", held.version, held.target_version)
+               : std::to_string(held.version);
+}
+
+std::string LagOf(const LineageAtEngine& held) {
+  if (held.is_other) return "other";
+  return held.lag_known ? std::to_string(held.lag) : "?";
+}
+
 void ShowEngines(const FleetView& view) {
   if (view.engines.empty()) return;
   Table table({"engine", "state", "lineage", "version", "lag", "pause"});
@@ -116,16 +131,20 @@ void ShowEngines(const FleetView& view) {
       table.Row({Printable(engine.url), StateOf(engine), "", "", "", ""});
       continue;
     }
-    const bool moves = engine.target_version != engine.version && engine.target_version != 0;
-    table.Row({Printable(engine.engine_id.empty() ? engine.url : engine.engine_id), StateOf(engine),
-               Printable(engine.lineage),
-               moves ? fmt::format("{} > {}", engine.version, engine.target_version)
-                     : std::to_string(engine.version),
-               engine.lag_known ? std::to_string(engine.lag) : "?",
-               engine.pause_s > 0 ? HumanSeconds(engine.pause_s) : ""});
+    for (const LineageAtEngine& held : engine.lineages) {
+      table.Row({Printable(engine.engine_id.empty() ? engine.url : engine.engine_id),
+                 StateOf(engine), Printable(held.lineage), VersionOf(held), LagOf(held),
+                 held.pause_s > 0 ? HumanSeconds(held.pause_s) : ""});
+    }
   }
   table.Print();
   for (const EngineView& engine : view.engines) {
+    for (const LineageAtEngine& held : engine.lineages) {
+      if (!held.is_other) continue;
+      PrintLine(fmt::format("  {}: version {} with digest {} is none of the store's '{}'",
+                            Printable(engine.url), held.version, Printable(held.digest),
+                            Printable(held.lineage)));
+    }
     if (engine.message.empty()) continue;
     PrintLine(fmt::format("  {}: {}", Printable(engine.url), Printable(engine.message)));
   }

@@ -49,22 +49,22 @@ void Show(const WatchLoop& loop, const WatchLook& look) {
 // the timeout is a line, and the next one comes after twice the time.
 class Acknowledgement {
  public:
-  explicit Acknowledgement(const Cohort& cohort) : cohort_(cohort), patience_(cohort.timeout) {
+  Acknowledgement(const Cohort& cohort, const PublishOptions& options)
+      : cohort_(cohort), options_(options), patience_(cohort.timeout) {
     cohort_.timeout = std::chrono::milliseconds(0);
   }
 
   void Expect(const PublishReport& report) {
     if (cohort_.engines.empty()) return;
     waiting_ = true;
-    lineage_ = report.lineage;
-    version_ = report.target_version;
+    awaited_ = AwaitedOf(report, options_);
     since_ = Clock::now();
     told_after_ = patience_;
   }
 
   bool IsComplete() {
     if (!waiting_) return true;
-    const Status status = WaitForEngines(cohort_, lineage_, version_);
+    const Status status = WaitForEngines(cohort_, awaited_);
     waiting_ = !status.ok();
     if (waiting_ && Clock::now() - since_ >= told_after_) {
       PrintError("publish", status);
@@ -76,22 +76,30 @@ class Acknowledgement {
  private:
   using Clock = std::chrono::steady_clock;
   Cohort cohort_;
+  const PublishOptions& options_;
   const std::chrono::milliseconds patience_;
   bool waiting_ = false;
-  std::string lineage_;
-  std::uint64_t version_ = 0;
+  AwaitedVersion awaited_;
   Clock::time_point since_;
   std::chrono::milliseconds told_after_{};
 };
 
 }  // namespace
 
+AwaitedVersion AwaitedOf(const PublishReport& report, const PublishOptions& options) {
+  return {.lineage = report.lineage,
+          .version = report.target_version,
+          .digest = report.target_digest,
+          .store = options.store,
+          .keys = options.keys};
+}
+
 Result<Report> RunWatch(const WatchLoop& loop) {
   CatchStopSignals();
   const auto watcher = CheckpointWatcher::Open(loop.options);
   if (!watcher.ok()) return watcher.status();
   std::chrono::milliseconds wait = loop.interval;
-  Acknowledgement acknowledgement(loop.cohort);
+  Acknowledgement acknowledgement(loop.cohort, loop.options.publish);
   while (!StopRequested()) {
     if (!acknowledgement.IsComplete()) {
       WaitForStop(loop.interval);

@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "cli/verbs.h"
+#include "segue/fleet.h"
 #include "segue/publish.h"
 #include "segue/publisher.h"
 #include "segue/watch.h"
@@ -21,6 +22,9 @@ struct WatchLoop {
   std::function<Json(const PublishReport&)> to_json;
   Cohort cohort;  // Engines that have each version before the next one is published.
 };
+
+// What engines are to have after this publish.
+AwaitedVersion AwaitedOf(const PublishReport& report, const PublishOptions& options);
 
 Result<Report> RunWatch(const WatchLoop& loop);
 

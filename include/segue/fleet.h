@@ -5,10 +5,10 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
+#include "segue/keys.h"
 #include "segue/publisher.h"
 #include "segue/status.h"
 
@@ -34,6 +34,19 @@ struct LineageView {
   std::vector<std::string> anchors;  // Names.
 };
 
+// What an engine holds of one lineage.
+struct LineageAtEngine {
+  std::string lineage;
+  std::uint64_t version = 0;
+  std::string digest;
+  std::uint64_t target_version = 0;  // As in ReceiverStatus.
+  double pause_s = 0;                // Of the last update.
+  // The weights are none of the lineage that the store has under this name: another run's.
+  bool is_other = false;
+  bool lag_known = false;
+  std::uint64_t lag = 0;  // The lineage's newest number less its own.
+};
+
 struct EngineView {
   std::string url;
   bool reachable = false;
@@ -42,14 +55,16 @@ struct EngineView {
   std::string hostname;
   std::string state;  // "IDLE", "RESUMED", ...
   bool ready = false;
-  std::string lineage;
+  std::vector<LineageAtEngine> lineages;  // In the engine's order; not empty where reachable.
+};
+
+// What a cohort is to have.
+struct AwaitedVersion {
+  std::string lineage = {};
   std::uint64_t version = 0;
-  std::map<std::string, std::uint64_t> further;  // Versions of its other lineages.
-  std::uint64_t target_version = 0;
-  std::string digest;
-  double pause_s = 0;  // Of the last update.
-  bool lag_known = false;
-  std::uint64_t lag = 0;  // Versions on offer that are newer than its own.
+  std::string digest = {};  // As its publish has reported it.
+  std::string store = {};   // Says which later versions are of the same lineage.
+  KeyFiles keys = {};       // Of that store.
 };
 
 struct FleetView {
@@ -65,9 +80,10 @@ Result<FleetView> ReadFleet(const FleetOptions& options);
 // InvalidArgument for what is no "http://HOST[:PORT]".
 Status CheckEngineUrl(const std::string& url);
 
-// Waits until every engine of the cohort serves this version of the lineage or a later one; each is
-// asked at least once. Unavailable, saying of each that is behind what it has answered last.
-Status WaitForEngines(const Cohort& cohort, const std::string& lineage, std::uint64_t version);
+// Waits until every engine of the cohort serves this version of the lineage or a later one, by
+// their digests; each is asked at least once. Unavailable, saying of each that is behind what it
+// has answered last.
+Status WaitForEngines(const Cohort& cohort, const AwaitedVersion& awaited);
 
 // Asks an engine over HTTP, for Cohort and Publisher. The engine's name is its URL.
 EngineProbe HttpEngineProbe(std::string token);

@@ -41,12 +41,17 @@ struct SourceTensor {
   std::uint64_t size = 0;           // Bytes; must be those of dtype and shape where data is given.
 };
 
+// A version of some lineage. Two lineages may have one name (runs that were each given the default,
+// say): only the digest tells their versions apart.
+struct HeldVersion {
+  std::uint64_t version = 0;
+  std::string digest = {};  // 32 hexadecimal digits.
+  bool operator==(const HeldVersion&) const = default;
+};
 // What an engine says that it serves.
 struct EngineHolds {
-  std::string lineage = {};
-  std::uint64_t version = 0;
-  bool ready = false;  // The weights are that version, proven, and the engine may use them.
-  std::map<std::string, std::uint64_t> further = {};  // Versions of its other lineages.
+  bool ready = false;  // The weights are those versions, proven, and the engine may use them.
+  std::map<std::string, HeldVersion> lineages = {};
 };
 // Asks the engine of this name (a URL, say). Returns within seconds.
 using EngineProbe = std::function<Result<EngineHolds>(const std::string& engine)>;
@@ -134,8 +139,8 @@ class Publisher {
   Result<PublishReport> Publish(std::span<const SourceTensor> tensors,
                                 std::optional<std::uint64_t> version = {});
 
-  // Waits until every engine has the baseline's version or a later one. Unavailable, naming the
-  // others, when they have not in `cohort.timeout`.
+  // Waits until every engine has the baseline's version or a later one of this lineage, by their
+  // digests. Unavailable, naming the others, when they have not in `cohort.timeout`.
   Status WaitForAcknowledgement(const Cohort& cohort) const;
   // Moves the baseline to a version that is published, though its cohort is behind.
   Status MoveBaseline();

@@ -125,7 +125,8 @@ class Publisher:
         self._core.discard()
 
     def wait_for(self, engines, timeout=60.0):
-        """Waits until each of these engines (URLs) serves the baseline's version or a later one.
+        """Waits until each of these engines (URLs) serves the baseline's version or a later one of
+        this lineage, by their digests: another run under the same name does not count.
         UnavailableError, naming the others, after `timeout` seconds."""
         self._core.wait_for(list(engines), self._token, timeout)
 

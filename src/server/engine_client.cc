@@ -65,24 +65,42 @@ T Field(const Json& json, const char* name) {
   }
 }
 
+LineageAtEngine ReadHeld(const Json& json) {
+  LineageAtEngine held;
+  held.lineage = Field<std::string>(json, "lineage");
+  held.version = Field<std::uint64_t>(json, "version");
+  held.digest = Field<std::string>(json, "digest");
+  return held;
+}
+
 Status ReadHealth(Conversation& conversation, EngineView& view) {
   SEGUE_ASSIGN_OR_RETURN(const Answer answer, conversation.Ask("GET", "/healthz"));
   view.ready = answer.status == 200 && Field<bool>(answer.json, "ready");
   view.message = Field<std::string>(answer.json, "message");
-  view.lineage = Field<std::string>(answer.json, "lineage");
-  view.version = Field<std::uint64_t>(answer.json, "version");
-  view.digest = Field<std::string>(answer.json, "digest");
   const auto lineages = answer.json.find("lineages");
-  if (lineages == answer.json.end() || !lineages->is_array()) return {};
+  if (lineages == answer.json.end() || !lineages->is_array()) {
+    view.lineages.push_back(ReadHeld(answer.json));
+    return {};
+  }
   for (const Json& one : *lineages) {
-    if (!one.is_object()) continue;
-    const auto lineage = Field<std::string>(one, "lineage");
-    if (lineage != view.lineage) view.further[lineage] = Field<std::uint64_t>(one, "version");
+    if (one.is_object()) view.lineages.push_back(ReadHeld(one));
   }
   return {};
 }
 
-// Of the first participant; without one (weights are being taken over) what is known stays.
+// Of each participant, for its lineage.
+void ReadUpdate(const Json& receipt, EngineView& view) {
+  const auto lineage = Field<std::string>(receipt, "stream_id");
+  const auto at = std::ranges::find(view.lineages, lineage, &LineageAtEngine::lineage);
+  if (at == view.lineages.end()) return;
+  at->target_version = Field<std::uint64_t>(receipt, "target_version");
+  const auto timing = receipt.find("scheduler_timing");
+  if (timing != receipt.end() && timing->is_object()) {
+    at->pause_s = Field<double>(*timing, "blocked_s");
+  }
+}
+
+// Without a participant (weights are being taken over) what is known stays.
 Status ReadReceipt(Conversation& conversation, EngineView& view) {
   SEGUE_ASSIGN_OR_RETURN(const Answer answer, conversation.Ask("POST", "/get_gpu_delta_status"));
   const auto participants = answer.json.find("participants");
@@ -95,11 +113,9 @@ Status ReadReceipt(Conversation& conversation, EngineView& view) {
   view.engine_id = Field<std::string>(receipt, "engine_id");
   view.hostname = Field<std::string>(receipt, "hostname");
   view.state = Field<std::string>(receipt, "state");
-  view.target_version = Field<std::uint64_t>(receipt, "target_version");
   if (view.message.empty()) view.message = Field<std::string>(receipt, "message");
-  const auto timing = receipt.find("scheduler_timing");
-  if (timing != receipt.end() && timing->is_object()) {
-    view.pause_s = Field<double>(*timing, "blocked_s");
+  for (const Json& one : *participants) {
+    if (one.is_object()) ReadUpdate(one, view);
   }
   return {};
 }
@@ -135,7 +151,11 @@ EngineProbe HttpEngineProbe(std::string token) {
     EngineView view;
     Conversation conversation(engine, token);
     SEGUE_RETURN_IF_ERROR(ReadHealth(conversation, view));
-    return EngineHolds{view.lineage, view.version, view.ready, std::move(view.further)};
+    EngineHolds holds{view.ready, {}};
+    for (const LineageAtEngine& one : view.lineages) {
+      holds.lineages[one.lineage] = {one.version, one.digest};
+    }
+    return holds;
   };
 }
 

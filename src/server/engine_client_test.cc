@@ -53,7 +53,8 @@ constexpr char kHealthy[] =
     R"({"ready":true,"lineage":"run","version":7,"digest":"d7","message":""})";
 constexpr char kReceipt[] =
     R"({"success":true,"participants":[{"engine_id":"e0","hostname":"h","state":"RESUMED",
-        "target_version":7,"message":"","scheduler_timing":{"blocked_s":0.25}}]})";
+        "stream_id":"run","target_version":8,"message":"",
+        "scheduler_timing":{"blocked_s":0.25}}]})";
 
 TEST(EngineClientTest, Answers) {
   FakeEngine engine;
@@ -64,25 +65,41 @@ TEST(EngineClientTest, Answers) {
   EXPECT_TRUE(view.reachable && view.ready) << view.message;
   EXPECT_EQ(view.engine_id, "e0");
   EXPECT_EQ(view.state, "RESUMED");
-  EXPECT_EQ(view.version, 7u);
-  EXPECT_EQ(view.lineage, "run");
-  EXPECT_DOUBLE_EQ(view.pause_s, 0.25);
+  ASSERT_EQ(view.lineages.size(), 1u);
+  EXPECT_EQ(view.lineages[0].lineage, "run");
+  EXPECT_EQ(view.lineages[0].version, 7u);
+  EXPECT_EQ(view.lineages[0].digest, "d7");
+  EXPECT_EQ(view.lineages[0].target_version, 8u);
+  EXPECT_DOUBLE_EQ(view.lineages[0].pause_s, 0.25);
   const auto holds = HttpEngineProbe("")(engine.url());
   ASSERT_TRUE(holds.ok());
-  EXPECT_TRUE(holds->ready && holds->version == 7 && holds->lineage == "run");
+  EXPECT_TRUE(holds->ready);
+  EXPECT_EQ(holds->lineages, (std::map<std::string, HeldVersion>{{"run", {7, "d7"}}}));
 }
 
 TEST(EngineClientTest, SeveralLineages) {
   FakeEngine engine;
   engine.Answer("/healthz", 200,
-                R"({"ready":true,"lineage":"policy","version":8,"lineages":[
-                    {"lineage":"policy","version":8}, {"lineage":"draft","version":3}, 5]})");
-  engine.Answer("/get_gpu_delta_status", 200, kReceipt);
+                R"({"ready":true,"lineage":"policy","version":8,"digest":"d8","lineages":[
+                    {"lineage":"policy","version":8,"digest":"d8"},
+                    {"lineage":"draft","version":3,"digest":"d3"}, 5]})");
+  engine.Answer("/get_gpu_delta_status", 200,
+                R"({"participants":[{"engine_id":"e0","stream_id":"policy","target_version":8},
+                    {"engine_id":"e0","stream_id":"draft","target_version":4,
+                     "scheduler_timing":{"blocked_s":0.5}}, {"stream_id":"else"}, 7]})");
   engine.Start();
   const auto holds = HttpEngineProbe("")(engine.url());
   ASSERT_TRUE(holds.ok());
-  EXPECT_EQ(holds->lineage, "policy");
-  EXPECT_EQ(holds->further, (std::map<std::string, std::uint64_t>{{"draft", 3}}));
+  EXPECT_EQ(holds->lineages,
+            (std::map<std::string, HeldVersion>{{"draft", {3, "d3"}}, {"policy", {8, "d8"}}}));
+  const EngineView view = AskEngine(engine.url(), "");
+  ASSERT_EQ(view.lineages.size(), 2u);
+  EXPECT_EQ(view.lineages[0].lineage, "policy");
+  EXPECT_EQ(view.lineages[0].target_version, 8u);
+  EXPECT_EQ(view.lineages[1].lineage, "draft");
+  EXPECT_EQ(view.lineages[1].version, 3u);
+  EXPECT_EQ(view.lineages[1].target_version, 4u);
+  EXPECT_DOUBLE_EQ(view.lineages[1].pause_s, 0.5);
 }
 
 TEST(EngineClientTest, NotReady) {
@@ -107,7 +124,8 @@ TEST(EngineClientTest, WrongTypesAreAsIfAbsent) {
   const EngineView view = AskEngine(engine.url(), "");
   EXPECT_TRUE(view.reachable);
   EXPECT_FALSE(view.ready);
-  EXPECT_EQ(view.version, 0u);
+  ASSERT_EQ(view.lineages.size(), 1u);
+  EXPECT_EQ(view.lineages[0].version, 0u);
 }
 
 TEST(EngineClientTest, Token) {

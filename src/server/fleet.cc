@@ -4,13 +4,16 @@
 #include "segue/fleet.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/limits.h"
 #include "base/threads.h"
 #include "segue/token.h"
 #include "server/engine_client.h"
+#include "store/signed_store.h"
 #include "sync/acknowledge.h"
 #include "sync/lineage.h"
 
@@ -50,20 +53,59 @@ Status ReadStore(const FleetOptions& options, Store& store, FleetView& view) {
   return {};
 }
 
-void AddLag(const FleetView& view, EngineView& engine) {
-  for (const LineageView& lineage : view.lineages) {
-    if (!engine.reachable || lineage.lineage != engine.lineage || !lineage.error.empty()) continue;
-    const auto newer =
-        std::upper_bound(lineage.versions.begin(), lineage.versions.end(), engine.version);
-    engine.lag_known = true;
-    engine.lag = static_cast<std::uint64_t>(lineage.versions.end() - newer);
+// What the store says of versions that engines hold, each read once for a view.
+class KnownDigests {
+ public:
+  explicit KnownDigests(Store& store) : store_(store) {}
+
+  Result<std::optional<std::string>> Find(const LineageView& lineage, std::uint64_t version) {
+    if (version == lineage.newest) return std::optional(lineage.digest);
+    const std::pair key(lineage.lineage, version);
+    const auto known = digests_.find(key);
+    if (known != digests_.end()) return known->second;
+    return digests_.emplace(key, FindDigest(store_, lineage.lineage, version)).first->second;
+  }
+
+ private:
+  Store& store_;
+  std::map<std::pair<std::string, std::uint64_t>, Result<std::optional<std::string>>> digests_;
+};
+
+// A version that was pruned may have a digest that nobody knows any more: then its number counts.
+void AddLag(const LineageView& lineage, KnownDigests& digests, LineageAtEngine& held) {
+  if (!lineage.error.empty()) return;
+  const auto digest = digests.Find(lineage, held.version);
+  if (!digest.ok()) return;
+  const bool in_range = lineage.origin_version <= held.version && held.version <= lineage.newest;
+  held.is_other = !in_range || (digest.value() && *digest.value() != held.digest);
+  held.lag_known = !held.is_other;
+  if (held.lag_known) held.lag = lineage.newest - held.version;
+}
+
+void AddLags(Store& store, FleetView& view) {
+  KnownDigests digests(store);
+  for (EngineView& engine : view.engines) {
+    for (LineageAtEngine& held : engine.lineages) {
+      const auto lineage = std::ranges::find(view.lineages, held.lineage, &LineageView::lineage);
+      if (lineage != view.lineages.end()) AddLag(*lineage, digests, held);
+    }
   }
 }
 
 }  // namespace
 
-Status WaitForEngines(const Cohort& cohort, const std::string& lineage, std::uint64_t version) {
-  return WaitForCohort(cohort, lineage, version);
+Status WaitForEngines(const Cohort& cohort, const AwaitedVersion& awaited) {
+  std::unique_ptr<Store> store;  // Only opened for an engine that is further.
+  using Found = Result<std::optional<std::string>>;
+  const auto digest_of = [&](std::uint64_t version) -> Found {
+    if (version == awaited.version) return std::optional(awaited.digest);
+    if (!store) {
+      SEGUE_ASSIGN_OR_RETURN(auto opened, OpenStore(awaited.store, /*create=*/false));
+      SEGUE_ASSIGN_OR_RETURN(store, WithKeys(std::move(opened), awaited.keys));
+    }
+    return FindDigest(*store, awaited.lineage, version);
+  };
+  return WaitForCohort(cohort, awaited.lineage, awaited.version, digest_of);
 }
 
 Result<FleetView> ReadFleet(const FleetOptions& options) {
@@ -95,8 +137,8 @@ Result<FleetView> ReadFleet(const FleetOptions& options) {
     return Status();
   }));
   if (store) read = ReadStore(options, *store, view);
+  if (store && read.ok()) AddLags(*store, view);
   view.store_error = read.message();
-  for (EngineView& engine : view.engines) AddLag(view, engine);
   return view;
 }
 

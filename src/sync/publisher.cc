@@ -419,7 +419,10 @@ class Publisher::Impl {
   }
 
   Status WaitUntilReached(std::uint64_t version, const Cohort& cohort) const {
-    return WaitForCohort(cohort, options_.lineage, version, environment_);
+    const auto digest_of = [this](std::uint64_t of) {
+      return FindDigest(*store_, options_.lineage, of);
+    };
+    return WaitForCohort(cohort, options_.lineage, version, digest_of, environment_);
   }
 
   Environment& environment_;

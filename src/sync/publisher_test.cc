@@ -592,10 +592,20 @@ class CohortTest : public PublisherTest {
     cohort_.interval = std::chrono::milliseconds(5);
     cohort_.probe = [this](const std::string& engine) -> Result<EngineHolds> {
       if (!holds_.contains(engine)) return Unavailable("no answer");
-      return EngineHolds{"default", holds_[engine], true};
+      const std::uint64_t version = holds_[engine];
+      return EngineHolds{true, {{"default", {version, DigestOf(version)}}}};
     };
   }
 
+  // As the store says it.
+  std::string DigestOf(std::uint64_t version) const {
+    if (other_run_) return std::string(32, 'a');
+    const auto store = OpenStore(store_, /*create=*/false).value();
+    const auto facts = Lineage::Open(*store, "default")->Version(version);
+    return facts ? facts->digest.ToHex() : "";
+  }
+
+  bool other_run_ = false;
   std::map<std::string, std::uint64_t> holds_;
   Cohort cohort_;
 };
@@ -611,7 +621,11 @@ TEST_F(CohortTest, WaitsForEachEngine) {
   holds_ = {{"a", 1}, {"b", 0}};
   EXPECT_THAT(publisher->WaitForAcknowledgement(cohort_).message(), HasSubstr("serves version 0"));
   holds_ = {{"a", 1}, {"b", 5}};
+  EXPECT_THAT(publisher->WaitForAcknowledgement(cohort_).message(), HasSubstr("not known to have"));
+  holds_ = {{"a", 1}, {"b", 1}};
   EXPECT_TRUE(publisher->WaitForAcknowledgement(cohort_).ok());
+  other_run_ = true;
+  EXPECT_THAT(publisher->WaitForAcknowledgement(cohort_).message(), HasSubstr("another run's"));
 }
 
 // The version is published all the same, and the baseline waits; the chain has no branch.

@@ -59,6 +59,13 @@ def test_one_call_moves_both(segue, lineages):
         assert policy["state"] == draft["state"] == "RESUMED"
         assert (policy["version"], draft["version"]) == (2, 2)
         assert policy["scheduler_timing"] == draft["scheduler_timing"], "one pause for both"
+        lineages.publish("draft", 3)
+        look = ("top", "--once", "--store", lineages.store, "--engine", receiver.url)
+        rows = [line.split() for line in segue.text(*look).splitlines()
+                if line.strip().startswith(NAME)]
+        assert [row[2:5] for row in rows] == [["policy", "2", "0"], ["draft", "2", "1"]]
+        engine, = segue(*look)["engines"]
+        assert [held["lag"] for held in engine["lineages"]] == [0, 1]
         assert receiver.stop() == 0
 
 

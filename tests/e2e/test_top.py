@@ -45,6 +45,30 @@ def test_engines_lag_and_pause(segue, tmp_path):
         assert "unreachable" in text
 
 
+def test_another_run_of_the_same_name(segue, tmp_path):
+    """Name and number agree, the weights do not: no lag of 0, and no acknowledgement."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    publish(segue, theirs, 1)
+    step = ("--store", ours, "--base", support.version_directory("bf16", 1), "--target",
+            support.version_directory("bf16", 2))
+    segue("publish", *step)
+    with serving(segue, "top-o", "--store", theirs, "--checkpoint",
+                 support.version_directory("bf16", 0)) as engine:
+        held, = segue("top", "--once", "--store", ours, "--engine", engine.url)["engines"]
+        assert (held["lineage"], held["version"]) == ("default", 1)
+        assert held["other"] and held["lag"] is None
+        text = segue.text("top", "--once", "--store", ours, "--engine", engine.url)
+        row = next(line for line in text.splitlines() if line.strip().startswith("top-o"))
+        assert row.split()[-2:] == ["1", "other"]
+        held, = segue("top", "--once", "--store", theirs, "--engine", engine.url)["engines"]
+        assert not held["other"] and held["lag"] == 0
+        done = subprocess.run(segue.command("publish", *step, "--wait-for", engine.url,
+                                            "--wait-timeout", "0"),
+                              capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == support.EXIT_CODES["unavailable"]
+        assert "another run's" in done.stderr and held["digest"] in done.stderr
+
+
 def test_token(segue, tmp_path):
     store = tmp_path / "store"
     publish(segue, store, 1)
