@@ -83,7 +83,8 @@ class EngineWeights {
   const EngineTensor* Find(std::string_view name) const;
 
   // Before weights are read. Some nanoseconds while the gate is open; waits while it is closed, and
-  // at the deadline fails as Unavailable (or NotFound, when the segment was removed: attach anew).
+  // at the deadline fails as Unavailable; at once as NotFound when the segment was removed: attach
+  // anew.
   Status Enter(std::chrono::milliseconds deadline);
   // Whether it could enter at once.
   bool TryEnter();

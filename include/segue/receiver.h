@@ -218,8 +218,8 @@ class Receiver {
   std::unique_ptr<Impl> impl_;
 };
 
-// Ends the shared memory segment `name`; success when there is none. Who is attached keeps what it
-// has until it leaves.
+// Ends the shared memory segment `name`; success when there is none. Steps that run end on what
+// they read; no other begins there: engines are told to attach anew.
 Status RemoveSegment(const std::string& name);
 
 }  // namespace segue

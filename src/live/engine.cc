@@ -32,12 +32,16 @@ constexpr int kSlotLookCount = 3;
 struct FoundSegment {
   SharedMemory object;
   bool whole = false;
+  bool removed = false;
 };
 
 Result<FoundSegment> Look(const std::string& name) {
   FoundSegment found;
   SEGUE_ASSIGN_OR_RETURN(found.object, SharedMemory::Open(name));
   SEGUE_ASSIGN_OR_RETURN(found.whole, IsSegmentWhole(found.object));
+  if (found.whole) {
+    SEGUE_ASSIGN_OR_RETURN(found.removed, IsSegmentRemoved(found.object));
+  }
   return found;
 }
 
@@ -47,13 +51,14 @@ Result<SharedMemory> AwaitSegment(const std::string& name, milliseconds deadline
   for (;;) {
     Result<FoundSegment> found = Look(name);
     if (!found.ok() && found.status().code() != StatusCode::kNotFound) return found.status();
-    if (found.ok() && found->whole) return std::move(found->object);
+    if (found.ok() && found->whole && !found->removed) return std::move(found->object);
     const SteadyTime now = std::chrono::steady_clock::now();
     if (now >= limit) {
       const std::string waited = " after " + std::to_string(deadline.count()) + " ms";
-      std::string what = found.ok() ? "the receiver of " + found->object.Describe()
+      const bool unfinished = found.ok() && !found->whole;
+      std::string what = unfinished ? "the receiver of " + found->object.Describe()
                                     : "there was no segment '" + name + "'";
-      if (found.ok()) what += " had not finished its header";
+      if (unfinished) what += " had not finished its header";
       return NotFound(what.append(waited));
     }
     std::this_thread::sleep_until(std::min(limit, now + wait));
@@ -192,7 +197,9 @@ Status EngineWeights::Parts::EnterWhenOpen(milliseconds deadline,
     LeaveSlot();
     for (std::uint32_t gate = words.gate().load(); gate != kGateOpen; gate = words.gate().load()) {
       const bool stopped = stop && stop();
-      if (stopped || std::chrono::steady_clock::now() >= limit) return WhyClosed(start, deadline);
+      const bool removed = gate == kGateRemoved;
+      if (removed || stopped || std::chrono::steady_clock::now() >= limit)
+        return WhyClosed(start, deadline);
       FutexWait(words.gate_address(), gate,
                 stop ? std::min(limit, DeadlineAfter(kStopLook)) : limit);
     }
@@ -201,11 +208,11 @@ Status EngineWeights::Parts::EnterWhenOpen(milliseconds deadline,
   }
 }
 
-// Waited until the deadline, or until it was stopped.
+// Waited until the deadline, until it was stopped, or until the gate was closed for good.
 Status EngineWeights::Parts::WhyClosed(SteadyTime since, milliseconds deadline) const {
   const auto waited = std::min(
       deadline, std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - since));
-  if (object.IsRemoved()) {
+  if (words.gate().load() == kGateRemoved || object.IsRemoved()) {
     return NotFound(object.Describe() + " was removed: attach to the one that replaces it");
   }
   static constexpr std::string_view kPhases[] = {"loading",  "serving", "applying",

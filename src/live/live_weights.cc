@@ -39,6 +39,7 @@ class SegmentWeights final : public LiveWeights {
     remove_as_.clear();
   }
   void SetPhase(Phase phase) override { segment_->SetPhase(phase); }
+  Status CheckCurrent() const override { return segment_->CheckThere(); }
   unsigned engine_count() const override { return segment_->engine_count(); }
 
  private:

@@ -48,7 +48,7 @@ class LiveWeights {
   // only parts of the model. What moves it is set before Commit.
   virtual Digest local_digest() const { return version().digest; }
   virtual void SetLocalDigest(const Digest&) {}
-  // InvalidArgument once the bytes are no longer the engine's.
+  // A failure once the bytes are no longer the engine's.
   virtual Status CheckCurrent() const { return {}; }
 };
 

@@ -68,6 +68,11 @@ Result<std::unique_ptr<Segment>> Segment::Open(const std::string& name) {
     return Corruption(object.Describe() +
                       " was never finished by the receiver that made it: remove it");
   }
+  SEGUE_ASSIGN_OR_RETURN(const bool removed, IsSegmentRemoved(object));
+  if (removed) {
+    if (!object.IsRemoved()) SEGUE_RETURN_IF_ERROR(SharedMemory::Remove(name));
+    return NotFound(object.Describe() + " was being removed");
+  }
   SEGUE_ASSIGN_OR_RETURN(SegmentContents contents, ReadSegment(object));
   SEGUE_ASSIGN_OR_RETURN(
       SharedMapping mapping,
@@ -79,7 +84,18 @@ Result<std::unique_ptr<Segment>> Segment::Open(const std::string& name) {
   return segment;
 }
 
-Status Segment::Remove(const std::string& name) { return SharedMemory::Remove(name); }
+Status Segment::Remove(const std::string& name) {
+  Result<SharedMemory> object = SharedMemory::Open(name);
+  // What is not there or no segment has no engines.
+  const bool whole = object.ok() && IsSegmentWhole(*object).ok() && *IsSegmentWhole(*object);
+  if (whole) {
+    SEGUE_ASSIGN_OR_RETURN(
+        const SharedMapping head,
+        SharedMapping::Map(*object, 0, kSlotsOffset, SharedMapping::Mode::kReadWrite));
+    SharedGate::CloseForGood(SegmentWords(head.data()));
+  }
+  return SharedMemory::Remove(name);
+}
 
 Segment::Segment(SharedMemory object, SharedMapping mapping, SegmentContents contents)
     : object_(std::move(object)),

@@ -44,7 +44,8 @@ class Segment {
   // With the gate as it was found; phase() says how to go on. NotFound; Unavailable where another
   // receiver lives; Corruption for a header that cannot be right.
   static Result<std::unique_ptr<Segment>> Open(const std::string& name);
-  // Success when there is none. Receiver and engines keep what they have mapped.
+  // Success when there is none. Receiver and engines keep what they have mapped, and its gate is
+  // closed for good: no step begins there any more.
   static Status Remove(const std::string& name);
 
   Segment(const Segment&) = delete;
@@ -76,6 +77,8 @@ class Segment {
   void SetPhase(Phase phase) { words_.SetPhase(phase); }
 
   SharedGate& gate() { return gate_; }
+  // NotFound once it was removed.
+  Status CheckThere() const { return gate_.CheckThere(); }
   // Engines attached now.
   unsigned engine_count() const;
 

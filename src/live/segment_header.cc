@@ -68,7 +68,7 @@ Status CheckLayout(const SharedMemory& object, const SegmentLayout& layout) {
 
 Status CheckWords(const SharedMemory& object, const Head& head) {
   const auto gate = LoadLittle<std::uint32_t>(&head[field::kGate]);
-  if (gate != kGateOpen && gate != kGateClosed) return Fault(object, "gate", gate);
+  if (gate > kGateRemoved) return Fault(object, "gate", gate);
   const auto phase = LoadLittle<std::uint32_t>(&head[field::kPhase]);
   if (phase > static_cast<std::uint32_t>(Phase::kDue)) return Fault(object, "phase", phase);
   const auto version = LoadLittle<std::uint64_t>(&head[field::kVersion]);
@@ -175,6 +175,12 @@ Result<bool> IsSegmentWhole(const SharedMemory& object) {
     return Corruption(object.Describe() + " does not begin with SEGUELIV");
   }
   return magic == kSegmentMagic;
+}
+
+Result<bool> IsSegmentRemoved(const SharedMemory& object) {
+  std::uint32_t gate = 0;
+  SEGUE_RETURN_IF_ERROR(object.Read(field::kGate, std::as_writable_bytes(std::span(&gate, 1))));
+  return gate == kGateRemoved || object.IsRemoved();
 }
 
 Result<SegmentContents> ReadSegment(const SharedMemory& object) {

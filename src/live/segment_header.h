@@ -31,6 +31,7 @@ inline constexpr std::uint64_t kMatesSizeMax = kGroupSizeMax * 65;
 
 inline constexpr std::uint32_t kGateOpen = 0;
 inline constexpr std::uint32_t kGateClosed = 1;
+inline constexpr std::uint32_t kGateRemoved = 2;  // Closed for good.
 
 // "SEGUELIV" as a little-endian number.
 inline constexpr std::uint64_t kSegmentMagic = 0x56494c4555474553;
@@ -77,6 +78,8 @@ Result<SegmentContents> MakeSegmentContents(const Plan& plan, const std::string&
                                             unsigned slot_count);
 // Whether the magic is there. Corruption when something else is.
 Result<bool> IsSegmentWhole(const SharedMemory& object);
+// Of a whole segment: the name is gone or about to go.
+Result<bool> IsSegmentRemoved(const SharedMemory& object);
 // Of a whole segment. Corruption, naming the field, for what cannot be right; Unsupported for
 // another format version.
 Result<SegmentContents> ReadSegment(const SharedMemory& object);

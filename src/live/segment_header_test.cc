@@ -102,7 +102,7 @@ TEST_F(SegmentHeader, RefusesOddFields) {
                               weights, size - 8, size, 1ull << 63, kMax, kMax - 7});
   ExpectRefusedValues<std::uint64_t>(field::kWeightsOffset, {0, 1, 4096, weights - 1, weights + 256,
                                                              size, 1ull << 62, kMax, kMax << 21});
-  ExpectRefusedValues<std::uint32_t>(field::kGate, {2, 1u << 31, kMax});
+  ExpectRefusedValues<std::uint32_t>(field::kGate, {3, 1u << 31, kMax});
   ExpectRefusedValues<std::uint32_t>(field::kPhase, {6, 1u << 31, kMax});
   ExpectRefusedValues<std::uint64_t>(field::kVersion, {limits::kVersionMax + 1, kMax});
   ExpectRefusedValues<std::uint64_t>(field::kTargetVersion, {limits::kVersionMax + 1, kMax});

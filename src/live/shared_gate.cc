@@ -17,16 +17,35 @@ constexpr std::chrono::milliseconds kBuryPeriod{5};
 }  // namespace
 
 Status SharedGate::Close(std::chrono::milliseconds deadline) {
-  const bool was_closed = words_.gate().exchange(kGateClosed) != kGateOpen;
+  const std::uint32_t before = Set(kGateClosed);
+  SEGUE_RETURN_IF_ERROR(CheckThere());
   Status status = WaitUntilEmpty(deadline);
-  if (!status.ok() && !was_closed) SEGUE_RETURN_IF_ERROR(Open());
+  if (!status.ok() && before == kGateOpen) SEGUE_RETURN_IF_ERROR(Open());
   return status;
 }
 
 Status SharedGate::Open() {
-  words_.gate().store(kGateOpen);
+  Set(kGateOpen);
   FutexWakeAll(words_.gate_address());
-  return {};
+  return CheckThere();
+}
+
+void SharedGate::CloseForGood(SegmentWords words) {
+  words.gate().store(kGateRemoved);
+  FutexWakeAll(words.gate_address());
+}
+
+Status SharedGate::CheckThere() const {
+  if (words_.gate().load() != kGateRemoved) return {};
+  return NotFound(object_.Describe() + " was removed: its engines have to attach to another");
+}
+
+// What it was before. Removed stays removed.
+std::uint32_t SharedGate::Set(std::uint32_t value) {
+  std::uint32_t before = words_.gate().load();
+  while (before != kGateRemoved && !words_.gate().compare_exchange_weak(before, value)) {
+  }
+  return before;
 }
 
 Status SharedGate::WaitUntilEmpty(std::chrono::milliseconds deadline) {

@@ -26,9 +26,14 @@ class SharedGate : public Gate {
   // Closing a closed gate waits all the same; if that fails the gate stays closed.
   Status Close(std::chrono::milliseconds deadline) override;
   Status Open() override;
+  // Before the segment's name goes: who waits, comes or would open it finds out, from here on.
+  static void CloseForGood(SegmentWords words);
+  // NotFound after that, as Close() and Open() are then.
+  Status CheckThere() const;
   bool closed() const { return words_.gate().load() != kGateOpen; }
 
  private:
+  std::uint32_t Set(std::uint32_t value);
   // Threads inside. Slots of dead engines are set to 0 if `bury` is set.
   Result<std::uint64_t> CountInside(bool bury);
   Result<bool> ClearIfDead(unsigned slot);

@@ -292,11 +292,64 @@ TEST(SharedGate, ReceiversAreKilledAnywhere) {
   for (Child& engine : engines) EXPECT_EQ(engine.Join(), 0);
 }
 
-TEST(SharedGate, ARemovedSegmentIsNotWaitedFor) {
+// Found by a user: engines of a removed segment went on with its old weights for ever.
+TEST(SharedGate, ARemovedSegmentIsNotEnteredAnyMore) {
+  const SegmentName name;
+  auto segment = Segment::Create(name, WordsPlan(), "main").value();
+  ASSERT_TRUE(segment->gate().Open().ok());
+  EngineWeights engine = EngineWeights::Attach(name, 0ms).value();
+  ASSERT_TRUE(engine.Enter(0ms).ok());
+  ASSERT_TRUE(Segment::Remove(name).ok());
+  engine.Leave();  // The step that ran ends as any.
+  EXPECT_EQ(engine.Enter(1h).code(), StatusCode::kNotFound);
+  EXPECT_FALSE(engine.TryEnter());
+  EXPECT_EQ(segment->gate().Open().code(), StatusCode::kNotFound);
+  EXPECT_EQ(segment->gate().Close(1h).code(), StatusCode::kNotFound);
+  EXPECT_TRUE(segment->gate().closed());
+  EXPECT_EQ(engine.Enter(1h).code(), StatusCode::kNotFound) << "nobody opened it";
+  segment = Segment::Create(name, WordsPlan(), "main").value();
+  ASSERT_TRUE(segment->gate().Open().ok());
+  engine = EngineWeights::Attach(name, 0ms).value();
+  ASSERT_TRUE(engine.Enter(0ms).ok());
+  engine.Leave();
+}
+
+TEST(SharedGate, WhoWaitsAtARemovedSegmentIsWoken) {
+  const SegmentName name;
+  const auto segment = Segment::Create(name, WordsPlan(), "main").value();
+  Pipe attached;
+  Child engine([&] {
+    EngineWeights weights = EngineWeights::Attach(name, kEver).value();
+    attached.Signal();
+    return weights.Enter(kEver).code() == StatusCode::kNotFound ? 0 : 1;
+  });
+  attached.Await();
+  std::this_thread::sleep_for(3ms);  // Either order is right.
+  ASSERT_TRUE(Segment::Remove(name).ok());
+  EXPECT_EQ(engine.Join(), 0);
+}
+
+// Whoever removed it was killed when the gate was closed for good and the name still there.
+TEST(SharedGate, ARemovalThatWasCutOffIsFinished) {
+  const SegmentName name;
+  {
+    const auto segment = Segment::Create(name, WordsPlan(), "main").value();
+    const SharedMemory object = SharedMemory::Open(name).value();
+    const auto head =
+        SharedMapping::Map(object, 0, kSlotsOffset, SharedMapping::Mode::kReadWrite).value();
+    SharedGate::CloseForGood(SegmentWords(head.data()));
+  }
+  EXPECT_EQ(EngineWeights::Attach(name, 5ms).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(Segment::Open(name).status().code(), StatusCode::kNotFound);
+  EXPECT_TRUE(Segment::Create(name, WordsPlan(), "main").ok());
+}
+
+// By somebody who does not know of gates: told at the deadline.
+TEST(SharedGate, ASegmentWithoutItsNameIsNotWaitedFor) {
   const SegmentName name;
   auto segment = Segment::Create(name, WordsPlan(), "main").value();
   EngineWeights engine = EngineWeights::Attach(name, 0ms).value();
-  ASSERT_TRUE(Segment::Remove(name).ok());
+  ASSERT_TRUE(SharedMemory::Remove(name).ok());
   segment.reset();
   EXPECT_EQ(engine.Enter(5ms).code(), StatusCode::kNotFound);
 }

@@ -163,5 +163,19 @@ TEST_F(TakeoverTest, RebuildOfAGroupThatCannotComeToItsVersionsChangesNothing) {
   engine.Leave();
 }
 
+// A receiver whose segment was taken from it does not say that it serves.
+TEST_F(TakeoverTest, ReceiverOfARemovedSegmentIsNotReady) {
+  Advance(1);
+  const auto receiver = Receiver::Open(Options());
+  ASSERT_TRUE(receiver.ok()) << receiver.status().ToString();
+  ASSERT_TRUE(RemoveSegment(name_).ok());
+  EXPECT_FALSE(receiver.value()->status().ready);
+  EXPECT_THAT(receiver.value()->status().message, HasSubstr("was removed"));
+  Advance(2);
+  EXPECT_EQ(receiver.value()->Update({}).status().code(), StatusCode::kNotFound);
+  ExpectStarts(Options());
+  ExpectLive(2);
+}
+
 }  // namespace
 }  // namespace segue
