@@ -159,6 +159,8 @@ struct PrepareRequest {
   std::optional<std::uint64_t> target_version = {};  // By default the newest.
   std::string plan_digest = {};                      // Refused if the plan is another; empty: any.
   std::string manifest_sha256 = {};                  // Of the target's manifest object; empty: any.
+
+  bool operator==(const PrepareRequest&) const = default;
 };
 
 // Thread-safe.

@@ -72,7 +72,8 @@ class ReceiverGroup {
   // From now on takes what is newest as soon as any lineage has something newer.
   Status Follow(std::chrono::milliseconds interval);
 
-  // One for each lineage, in the order of the group; state, session and failure are those of all.
+  // One for each lineage, in the order of the group, all of one moment; state, session and failure
+  // are those of all.
   std::vector<ReceiverStatus> status() const;
   // Versions that the store offers of this lineage now, ascending. InvalidArgument for another.
   Result<std::vector<std::uint64_t>> Versions(const std::string& lineage) const;

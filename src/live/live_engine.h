@@ -33,6 +33,8 @@ struct EngineRequest {
   std::vector<std::optional<PrepareRequest>> lineages = {};
   // Without a target the newest is the highest number that all lineages offer.
   bool same_version = false;
+
+  bool operator==(const EngineRequest&) const = default;
 };
 
 // An update of the lineages that take part, staged and proven.

@@ -65,12 +65,14 @@ Status ReceiverCore::Prepare(const EngineRequest& request) {
   std::unique_lock lock(mutex_);
   if (state_ == ReceiverState::kPoisoned) return Tainted(message_);
   if (IsBusy()) {
-    if (request.session == session_ && !session_.empty()) return {};
+    // The same request again, by whoever did not hear the answer; a name alone is not enough.
+    if (!rebuilding_ && !session_.empty() && request == asked_) return {};
     return InProgress();
   }
   SEGUE_RETURN_IF_ERROR(engine_.CheckRequest(request));
   state_ = ReceiverState::kPreparing;
   session_ = request.session;
+  asked_ = request;
   for (std::size_t i = 0; i < size(); ++i) {
     const auto& asked = request.lineages[i];
     const std::uint64_t held = weights(i).version().version;

@@ -100,6 +100,7 @@ class ReceiverCore : public Followed {
   std::string message_;
   std::string look_message_;  // Why a follower does not go on, while `message_` says nothing.
   std::string session_;
+  EngineRequest asked_;      // What the session was begun with.
   std::vector<Part> parts_;  // By lineage.
   Status failure_;
 

@@ -3,6 +3,7 @@
 // Receiver group: the states (live/receiver_core.h) over several lineages, which requests name.
 #include "segue/receiver_group.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -12,6 +13,8 @@
 
 namespace segue {
 namespace {
+
+constexpr int kSnapshotTriesMax = 64;
 
 Status CheckOptions(const GroupOptions& options) {
   const std::size_t count = options.lineages.size();
@@ -142,9 +145,14 @@ Status ReceiverGroup::Rebuild(std::uint64_t target_version) {
 Status ReceiverGroup::Release() { return impl_->Release(); }
 Status ReceiverGroup::Follow(std::chrono::milliseconds interval) { return impl_->Follow(interval); }
 
+// Of one moment: once more where an update has moved a lineage in between.
 std::vector<ReceiverStatus> ReceiverGroup::status() const {
   std::vector<ReceiverStatus> all;
-  for (std::size_t i = 0; i < impl_->size(); ++i) all.push_back(impl_->GetStatus(i));
+  for (int tries = 0; tries < kSnapshotTriesMax; ++tries) {
+    all.clear();
+    for (std::size_t i = 0; i < impl_->size(); ++i) all.push_back(impl_->GetStatus(i));
+    if (std::ranges::equal(all, impl_->held_versions(), {}, &ReceiverStatus::version)) break;
+  }
   return all;
 }
 

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <thread>
 
@@ -127,6 +128,29 @@ TEST_F(ReceiverGroupTest, OnePauseForAllInAFixedOrder) {
     EXPECT_GT(status.last.pause_s, 0);
     EXPECT_THAT(status.last.flushed_caches, ElementsAre("kv"));
   }
+}
+
+// Statuses that are put together from two moments show a pair that was never served.
+TEST_F(ReceiverGroupTest, AStatusIsOfOneMoment) {
+  Open();
+  std::atomic<std::uint64_t> mixed{0};
+  std::vector<std::jthread> askers;
+  for (int i = 0; i < 2; ++i) {
+    askers.emplace_back([&](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        const auto status = group_->status();
+        const bool ready = status[0].ready && status[1].ready;
+        if (ready && status[0].version != status[1].version) ++mixed;
+      }
+    });
+  }
+  for (std::uint64_t version = 2; version < 40; ++version) {
+    policy_.Advance(version);
+    draft_.Advance(version);
+    ASSERT_TRUE(group_->Update(Both("to " + std::to_string(version))).ok());
+  }
+  askers.clear();
+  EXPECT_EQ(mixed, 0u);
 }
 
 TEST_F(ReceiverGroupTest, ALineageThatIsNotNamedStays) {

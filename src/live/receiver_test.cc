@@ -132,6 +132,28 @@ TEST_F(ReceiverTest, DoesNotGoBackAndSaysWhatDoes) {
   ExpectLive(1);
 }
 
+// A retry is the same request; the name of a session alone makes none.
+TEST_F(ReceiverTest, ASessionOfTheSameNameForSomethingElseIsRefused) {
+  Advance(1);
+  ReceiverOptions options = Options();
+  const auto receiver = Open(options);
+  ASSERT_NE(receiver, nullptr);
+  Advance(2);
+  Advance(3);
+  ASSERT_TRUE(receiver->Prepare(To(2, "x")).ok());
+  EXPECT_TRUE(receiver->Prepare(To(2, "x")).ok());
+  PrepareRequest other = To(2, "x");
+  other.base_version = 77;
+  EXPECT_EQ(receiver->Prepare(other).code(), StatusCode::kUnavailable);
+  other = To(2, "x");
+  other.manifest_sha256 = std::string(64, '0');
+  EXPECT_EQ(receiver->Prepare(other).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(receiver->Update(To(3, "x")).status().code(), StatusCode::kUnavailable);
+  ASSERT_TRUE(receiver->WaitPrepared().ok());
+  EXPECT_EQ(receiver->status().target_version, 2u);
+  EXPECT_EQ(receiver->status().version, 1u);
+}
+
 TEST_F(ReceiverTest, PrepareApplyResume) {
   Advance(1);
   const auto receiver = Open(Options());

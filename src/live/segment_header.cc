@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <limits>
 #include <sstream>
@@ -26,6 +27,7 @@ static_assert(std::atomic_ref<std::uint64_t>::is_always_lock_free);
 
 // A writer that lives needs far less; one that died would hold readers for ever.
 constexpr int kRecordTriesMax = 1000;
+constexpr std::chrono::milliseconds kOwnRecordWaitMax(200);
 
 std::optional<std::uint64_t> RoundUp(std::uint64_t value, std::uint64_t alignment) {
   const std::optional<std::uint64_t> sum = CheckedAdd(value, alignment - 1);
@@ -257,9 +259,11 @@ void SegmentWords::EndRecord() {
 }
 
 SegmentRecord SegmentWords::Record() const {
-  // The writer is a thread of this process or the caller itself, so this ends.
+  // The writer is a thread of this process or the caller itself, and done at once. But engines may
+  // write to this page, and what a stray write of theirs leaves must not hold anybody up.
   SegmentRecord record;
-  while (!ReadRecord(record)) {
+  const auto deadline = std::chrono::steady_clock::now() + kOwnRecordWaitMax;
+  while (!ReadRecord(record) && std::chrono::steady_clock::now() < deadline) {
   }
   return record;
 }

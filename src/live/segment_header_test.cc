@@ -125,6 +125,18 @@ TEST_F(SegmentHeader, AnUpdateThatWasAnnounced) {
   }
 }
 
+// An engine's stray write: a receiver goes on, and its next record makes the sequence even again.
+TEST_F(SegmentHeader, ASequenceThatStaysOddHoldsNobodyUp) {
+  SegmentWords words(head_.data());
+  words.CommitVersion(3, {{1, 2}});
+  StoreLittle(head_.data() + field::kSequence, std::uint64_t{77});
+  EXPECT_EQ(words.Record().version, 3u);
+  words.CommitVersion(4, {{3, 4}});
+  SegmentRecord record;
+  EXPECT_TRUE(words.ReadRecord(record));
+  EXPECT_EQ(record.version, 4u);
+}
+
 TEST_F(SegmentHeader, RefusesOddTensorOffsets) {
   const SegmentLayout& layout = contents_.layout;
   for (std::size_t i = 0; i < contents_.tensor_offsets.size(); ++i) {
