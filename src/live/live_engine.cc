@@ -53,6 +53,7 @@ Status LiveEngine::Hold() {
   for (std::size_t i = 0; i < size(); ++i) SEGUE_RETURN_IF_ERROR(Of(i, lineage(i).Hold()));
   SEGUE_RETURN_IF_ERROR(CheckMates());
   SEGUE_RETURN_IF_ERROR(CheckLoad());
+  for (std::size_t i = 0; i < size(); ++i) SEGUE_RETURN_IF_ERROR(Of(i, lineage(i).MakeFit()));
   SEGUE_RETURN_IF_ERROR(Pause());
   return LetGoUnless(TakeOver());
 }
@@ -141,6 +142,12 @@ Status LiveEngine::Pause() {
 Status LiveEngine::LetGoUnless(const Status& begun) {
   if (begun.ok() || !steps_.paused() || !IsServing()) return begun;
   return WithOutcomeOf(LetGo(), begun);
+}
+
+Status LiveEngine::DropFresh(const Status& refused) {
+  Status outcome = LetGoUnless(refused);
+  for (const auto& lineage : lineages_) outcome = WithOutcomeOf(lineage->DropFresh(), outcome);
+  return outcome;
 }
 
 Status LiveEngine::CheckRequest(const EngineRequest& request) const {

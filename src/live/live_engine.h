@@ -69,6 +69,8 @@ class LiveEngine {
   // A start that failed leaves the engine running, if its weights are a version's and its caches
   // are theirs.
   Status LetGoUnless(const Status& begun);
+  // A start that is refused once all weights are versions leaves none behind that it made.
+  Status DropFresh(const Status& refused);
 
   // --- Before the pause.
   // What can be said of a request before anything is read.

@@ -27,6 +27,7 @@ class LiveMachine final : public ForwardingEnvironment {
     segment->CollapseToHugePages();
     return MakeSegmentWeights(std::move(segment), /*remove_as=*/name);
   }
+  Status RemoveWeights(const std::string& name) override { return Segment::Remove(name); }
 };
 
 }  // namespace

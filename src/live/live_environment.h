@@ -33,6 +33,10 @@ class LiveEnvironment : public Environment {
   virtual Result<std::unique_ptr<LiveWeights>> CreateWeights(const std::string& name,
                                                              const Plan& plan,
                                                              const std::string& lineage) = 0;
+  // Whoever has them keeps what it has, and is told; success where there is nothing of that name.
+  virtual Status RemoveWeights(const std::string& name) {
+    return Unsupported("weights '" + name + "' cannot be removed here");
+  }
 };
 
 LiveEnvironment& SystemLiveEnvironment();

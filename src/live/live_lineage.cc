@@ -31,7 +31,21 @@ Status LiveLineage::Hold() {
   SEGUE_RETURN_IF_ERROR(OpenStore());
   SEGUE_ASSIGN_OR_RETURN(weights_, HoldWeights(*store_, options_, environment_));
   was_serving_ = weights_->phase() == Phase::kServing;
+  is_fresh_ = weights_->phase() == Phase::kLoading;
   return {};
+}
+
+Status LiveLineage::MakeFit() {
+  if (!options_.rebuild) return {};
+  SEGUE_ASSIGN_OR_RETURN(weights_,
+                         ReplaceUnfit(*store_, options_, std::move(weights_), environment_));
+  was_serving_ = weights_->phase() == Phase::kServing;
+  is_fresh_ = weights_->phase() == Phase::kLoading;
+  return {};
+}
+
+Status LiveLineage::DropFresh() {
+  return is_fresh_ ? environment_.RemoveWeights(options_.name) : Status();
 }
 
 Status LiveLineage::TakeOver() { return segue::TakeOver(*store_, options_, *weights_); }
@@ -200,6 +214,7 @@ Status LiveLineage::GiveUpLoad() {
 Status LiveLineage::Load() {
   Status loaded = LoadFrom(*to_load_, *store_, options_, *weights_, ranks_);
   to_load_.reset();
+  was_loaded_ = true;
   if (loaded.ok()) is_wrong_ = is_strange_ = false;
   return loaded;
 }

@@ -32,6 +32,10 @@ class LiveLineage {
   Status HoldBound(BoundModel model);
   // Whether a start from the checkpoint comes to its version, before anything is given up for it.
   Status CheckStart() const;
+  // What is to be rebuilt and is of another lineage or model makes place for what is asked for.
+  Status MakeFit();
+  // Weights that this start made go; those that it found stay.
+  Status DropFresh();
   // Those that were held are a version's; not those that are to be loaded.
   Status TakeOver();
   // What was only announced must be gone on with, since other lineages have begun.
@@ -77,6 +81,8 @@ class LiveLineage {
   Store& store() const { return *store_; }
   const ReceiverOptions& options() const { return options_; }
   bool has_ranks() const { return ranks_.several(); }
+  // They are the checkpoint's, besides what was applied to them since.
+  bool was_loaded() const { return was_loaded_; }
   // At the start: the checkpoint is to be read, and where it is, there may be weights to lose.
   bool is_to_load() const { return options_.rebuild || weights_->phase() == Phase::kLoading; }
   bool has_weights() const {
@@ -105,6 +111,8 @@ class LiveLineage {
   std::unique_ptr<LiveWeights> weights_;
   std::optional<Checkpoint> to_load_;  // Between OpenToLoad and Load.
   bool was_serving_ = true;
+  bool is_fresh_ = false;
+  bool was_loaded_ = false;
   std::atomic<bool> knows_plan_{false};  // The weights have been a version of the lineage, which
                                          // has their plan.
   std::atomic<bool> is_strange_{false};  // There is a lineage, and they are none of its versions.

@@ -13,6 +13,16 @@ double SecondsBetween(std::uint64_t from_ns, std::uint64_t to_ns) {
   return static_cast<double>(to_ns - from_ns) * 1e-9;
 }
 
+Status CheckpointBeyond(const ReceiverOptions& options, std::uint64_t held) {
+  const std::string wanted = std::to_string(*options.version);
+  return VersionMismatch("checkpoint '" + options.checkpoint + "' is version " +
+                         std::to_string(held) + " of lineage '" + options.lineage +
+                         "', after version " + wanted +
+                         " that is asked for: Segue only goes forward; start from a checkpoint of "
+                         "version " +
+                         wanted + " or of an earlier one");
+}
+
 }  // namespace
 
 std::string_view ReceiverStateName(ReceiverState state) {
@@ -355,6 +365,8 @@ Status ReceiverCore::CheckStart() const {
     const auto wanted = engine_.lineage(i).options().version;
     const std::uint64_t held = weights(i).version().version;
     if (!wanted || held <= *wanted) continue;
+    if (engine_.lineage(i).was_loaded())
+      return CheckpointBeyond(engine_.lineage(i).options(), held);
     return VersionMismatch("version " + std::to_string(*wanted) + " of lineage '" +
                            engine_.lineage(i).options().lineage +
                            "' is asked for, the live weights are at " + std::to_string(held) +
@@ -379,7 +391,7 @@ EngineRequest ReceiverCore::StartRequest() const {
 
 Status ReceiverCore::Begin() {
   const Status possible = CheckStart();
-  if (!possible.ok()) return engine_.LetGoUnless(possible);
+  if (!possible.ok()) return engine_.DropFresh(possible);
   SEGUE_RETURN_IF_ERROR(engine_.LetGoUnless(CatchUp(StartRequest(), /*reopen=*/true)));
   SEGUE_RETURN_IF_ERROR(engine_.LetGo());
   {

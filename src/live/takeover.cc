@@ -99,6 +99,23 @@ Result<Checkpoint> OpenCheckpointOf(const Plan& plan, const ReceiverOptions& opt
   return checkpoint;
 }
 
+// A new segment; what had its name before, `old` or what nobody could open, goes first, since there
+// may not be memory for both.
+Result<std::unique_ptr<LiveWeights>> PutInPlace(Store& store, const ReceiverOptions& options,
+                                                std::unique_ptr<LiveWeights> old,
+                                                LiveEnvironment& environment) {
+  SEGUE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.checkpoint));
+  SEGUE_ASSIGN_OR_RETURN(const Plan plan, PlanOfCheckpoint(store, options.lineage, checkpoint));
+  if (options.rebuild) SEGUE_RETURN_IF_ERROR(environment.RemoveWeights(options.name));
+  const bool had_old = old != nullptr;
+  old.reset();
+  auto made = environment.CreateWeights(options.name, plan, options.lineage);
+  if (made.ok() || !had_old) return made;
+  return made.status().WithContext(
+      "the segment before it is removed, and engines hold its memory until they attach anew; "
+      "start again then");
+}
+
 // All that can fail before the first byte is written. Gate closed on success, else as it was.
 Result<Checkpoint> OpenForLoading(const ReceiverOptions& options, LiveWeights& weights) {
   SEGUE_ASSIGN_OR_RETURN(Checkpoint checkpoint, OpenCheckpointOf(weights.plan(), options));
@@ -160,18 +177,25 @@ Status LoadFrom(const Checkpoint& checkpoint, Store& store, const ReceiverOption
 Result<std::unique_ptr<LiveWeights>> HoldWeights(Store& store, const ReceiverOptions& options,
                                                  LiveEnvironment& environment) {
   Result<std::unique_ptr<LiveWeights>> weights = environment.OpenWeights(options.name);
-  if (weights.status().code() == StatusCode::kNotFound) {
-    SEGUE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.checkpoint));
-    SEGUE_ASSIGN_OR_RETURN(const Plan plan, PlanOfCheckpoint(store, options.lineage, checkpoint));
-    return environment.CreateWeights(options.name, plan, options.lineage);
+  const StatusCode code = weights.status().code();
+  // What is no segment, or was never finished, has nothing to lose.
+  if (code == StatusCode::kNotFound || (code == StatusCode::kCorruption && options.rebuild)) {
+    return PutInPlace(store, options, nullptr, environment);
   }
   if (!weights.ok()) return weights.status();
   const LiveVersion held = weights.value()->version();
-  if (held.lineage != options.lineage) {
-    return VersionMismatch("segment '" + options.name + "' holds lineage '" + held.lineage +
-                           "', not '" + options.lineage + "'");
-  }
-  return weights;
+  if (held.lineage == options.lineage || options.rebuild) return weights;
+  return VersionMismatch("segment '" + options.name + "' holds lineage '" + held.lineage +
+                         "', not '" + options.lineage +
+                         "': another name, or --rebuild to put a new segment in its place");
+}
+
+Result<std::unique_ptr<LiveWeights>> ReplaceUnfit(Store& store, const ReceiverOptions& options,
+                                                  std::unique_ptr<LiveWeights> weights,
+                                                  LiveEnvironment& environment) {
+  const bool same = weights->version().lineage == options.lineage;
+  if (same && OpenCheckpointOf(weights->plan(), options).ok()) return weights;
+  return PutInPlace(store, options, std::move(weights), environment);
 }
 
 Status TakeOver(Store& store, const ReceiverOptions& options, LiveWeights& weights) {

@@ -20,9 +20,16 @@
 namespace segue {
 
 // The weights of this name, as they were left, or fresh ones (phase loading). Nobody else's
-// receiver has them from here on.
+// receiver has them from here on. VersionMismatch for those of another lineage, unless they are to
+// be rebuilt.
 Result<std::unique_ptr<LiveWeights>> HoldWeights(Store& store, const ReceiverOptions& options,
                                                  LiveEnvironment& environment);
+
+// Those that are to be rebuilt are of this lineage and of the checkpoint's model; else they make
+// place for fresh ones, and their engines are told.
+Result<std::unique_ptr<LiveWeights>> ReplaceUnfit(Store& store, const ReceiverOptions& options,
+                                                  std::unique_ptr<LiveWeights> weights,
+                                                  LiveEnvironment& environment);
 
 // Of weights that are not to be loaded: afterwards they are at a version (phase serving) and
 // proven; the gate may be open or closed. Pending ones are at the version that they had, due ones

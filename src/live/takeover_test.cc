@@ -177,5 +177,65 @@ TEST_F(TakeoverTest, ReceiverOfARemovedSegmentIsNotReady) {
   ExpectLive(2);
 }
 
+// Found by a user: "whatever the segment holds" was refused for another lineage or model, and no
+// command led out.
+TEST_F(TakeoverTest, RebuildPutsAnotherLineageOrModelInItsPlace) {
+  Advance(1);
+  LeaveServing();
+  auto engine = EngineWeights::Attach(name_, milliseconds(1000)).value();
+  // Another lineage of the same model: not without being told to, nor to what is not there.
+  ReceiverOptions options = Options(1);
+  options.lineage = "second";
+  const Status refused = Receiver::Open(options).status();
+  EXPECT_EQ(refused.code(), StatusCode::kVersionMismatch);
+  EXPECT_THAT(refused.message(), HasSubstr("--rebuild"));
+  options.rebuild = true;
+  options.version = 5;
+  EXPECT_EQ(Receiver::Open(options).status().code(), StatusCode::kNotFound);
+  ExpectSees(engine, 1);
+  options.version.reset();
+  ExpectStarts(options);
+  EXPECT_EQ(engine.Enter(milliseconds(1000)).code(), StatusCode::kNotFound);
+  engine = EngineWeights::Attach(name_, milliseconds(1000)).value();
+  EXPECT_EQ(engine.version().lineage, "second");
+  EXPECT_EQ(engine.version().version, 0u);
+  // Another model.
+  options.lineage = "third";
+  options.checkpoint = OtherModel();
+  ExpectStarts(options);
+  EXPECT_EQ(engine.Enter(milliseconds(1000)).code(), StatusCode::kNotFound);
+  engine = EngineWeights::Attach(name_, milliseconds(1000)).value();
+  EXPECT_EQ(engine.version().lineage, "third");
+  EXPECT_EQ(engine.tensors().size(), 1u);
+  // And back.
+  ExpectStarts(Rebuilding());
+  ExpectLive(1);
+}
+
+TEST_F(TakeoverTest, RebuildPutsASegmentInThePlaceOfWhatIsNone) {
+  Advance(1);
+  ASSERT_TRUE(SharedMemory::Create(name_).ok());  // Never finished.
+  EXPECT_EQ(Receiver::Open(Options()).status().code(), StatusCode::kCorruption);
+  ExpectStarts(Rebuilding());
+  ExpectLive(1);
+}
+
+// Found by a user: it was told to rebuild from the checkpoint, which was the cause, and what it had
+// made stayed.
+TEST_F(TakeoverTest, CheckpointBeyondTheVersionThatIsAskedFor) {
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) Advance(seed);
+  ReceiverOptions options = Options(3);
+  options.version = 2;
+  const Status refused = Receiver::Open(options).status();
+  EXPECT_EQ(refused.code(), StatusCode::kVersionMismatch);
+  EXPECT_THAT(refused.message(), HasSubstr("is version 3 of lineage 'default', after version 2"));
+  EXPECT_EQ(Segment::Open(name_).status().code(), StatusCode::kNotFound);
+  // What was there before stays.
+  LeaveServing();
+  options.checkpoint = trainer_.Directory(0);
+  EXPECT_EQ(Receiver::Open(options).status().code(), StatusCode::kVersionMismatch);
+  ExpectLive(3);
+}
+
 }  // namespace
 }  // namespace segue
