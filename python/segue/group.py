@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from segue import _core
 from segue.errors import InvalidArgumentError
 from segue.receiver import keep_until_the_end
+from segue.weights import Weights
 
 
 class ReceiverGroup:
@@ -160,6 +161,10 @@ def step_all(*weights, timeout=30.0):
         with segue.step_all(policy, draft) as step: ...
 
     While it waits (at most `timeout` seconds, UnavailableError then) it is inside none of them."""
+    for one in weights:
+        if not isinstance(one, Weights):
+            raise InvalidArgumentError("step_all takes attached weights, one by one: "
+                                       f"step_all(policy, draft), not a {type(one).__name__}")
     return _core.step_of_all([one._core for one in weights], timeout)
 
 

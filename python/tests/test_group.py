@@ -296,6 +296,8 @@ def test_segments(sides, tmp_path):
             with pytest.raises(segue.UnavailableError):
                 segue.step_all(policy, draft, timeout=0.05).__enter__()
             group.resume("t")
+            with pytest.raises(segue.InvalidArgumentError, match="one by one"):
+                segue.step_all([policy, draft])
             with segue.step_all(policy, draft):
                 pass
     finally:
