@@ -150,6 +150,8 @@ def test_python_functions_and_files_have_an_end():
     ("src/base/a.cc", "return atoi(text);"),
     ("src/base/a.cc", "return std::stoul(text);"),
     ("src/base/a.cc", "throw std::runtime_error(text);"),
+    ("src/base/a.cc", "auto json = nlohmann::ordered_json::parse(text, nullptr, false);"),
+    ("cli/a.cc", "if (Json::accept(text)) return;"),
     ("src/base/a.cc", "std::cout << 1;"),
     ("src/sync/a.cc", "auto t = std::chrono::system_clock::now();"),
 ])

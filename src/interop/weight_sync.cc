@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/parse_json.h"
 #include "checkpoint/checkpoint.h"
 #include "interop/delta_index.h"
 
@@ -50,9 +51,12 @@ Result<std::optional<std::uint64_t>> ReadDiskState(const std::string& checkpoint
   if (!FileExists(path)) return std::optional<std::uint64_t>();
   SEGUE_ASSIGN_OR_RETURN(const ByteVector text,
                          ReadFile(path, limits::kDiskStateSizeMax, Links::kRefuse));
-  const auto json = nlohmann::json::parse(AsText(text), nullptr, false);
-  if (json.is_object() && json.contains("version") && json["version"].is_string()) {
-    if (const auto version = ParseDiskVersion(json["version"].get<std::string>())) return version;
+  const auto json = ParseJson<nlohmann::json>(AsText(text), limits::kJsonSmallValuesMax);
+  if (json.ok() && json->is_object() && json->contains("version") &&
+      json->at("version").is_string()) {
+    if (const auto version = ParseDiskVersion(json->at("version").get<std::string>())) {
+      return version;
+    }
   }
   return Corruption("'" + path +
                     "' does not say a version in six digits; the file may be deleted: the next "

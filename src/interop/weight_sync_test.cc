@@ -30,7 +30,9 @@ TEST(WeightSyncTest, StateThereAndBack) {
 TEST(WeightSyncTest, StateThatSaysNothing) {
   const test::TemporaryDirectory folder;
   ASSERT_TRUE(WriteDiskState(folder.path(), 1).ok());
-  for (const char* const text : {"", "1", "{}", "{\"version\": 1}", "{\"version\": \"1\"}", "[]"}) {
+  const std::string deep(1000, '[');
+  for (const char* const text : {"", "1", "{}", "{\"version\": 1}", "{\"version\": \"1\"}", "[]",
+                                 deep.c_str(), R"({"version": "000001", "version": "000002"})"}) {
     test::WriteFile(folder.File(".weight_sync/state.json"), text);
     EXPECT_EQ(ReadDiskState(folder.path()).status().code(), StatusCode::kCorruption) << text;
   }

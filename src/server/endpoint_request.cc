@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
+
+#include "base/parse_json.h"
 
 namespace segue {
 namespace {
@@ -60,7 +63,9 @@ std::string FieldsOf(const Endpoint& endpoint) {
 
 Result<EndpointRequest> EndpointRequest::Parse(const Endpoint& endpoint, const std::string& body) {
   EndpointRequest request;
-  request.fields_ = body.empty() ? Json::object() : Json::parse(body, nullptr, false);
+  auto fields = ParseJson<Json>(body.empty() ? "{}" : body, limits::kJsonSmallValuesMax);
+  if (!fields.ok()) return InvalidArgument("the body " + fields.status().message());
+  request.fields_ = std::move(fields).value();
   if (!request.fields_.is_object()) return InvalidArgument("the body is not a JSON object");
   for (const EndpointField& field : endpoint.fields) {
     const auto found = request.fields_.find(std::string(field.name));

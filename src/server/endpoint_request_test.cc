@@ -25,6 +25,22 @@ TEST(EndpointRequestTest, RefusesWhatTheTableDoesNotHave) {
   EXPECT_TRUE(Parse("/update_weights_from_gpu_delta", R"({"target_version": null})").ok());
 }
 
+TEST(EndpointRequestTest, RefusesWhatCouldBeReadInTwoWaysOrCostsTooMuch) {
+  const auto refusal = [](const std::string& body) {
+    const Status status = Parse("/prepare_gpu_delta", body).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << body.substr(0, 80);
+    return status.message();
+  };
+  EXPECT_EQ(refusal(R"({"target_version": 7, "target_version": 8})"),
+            "the body has the key 'target_version' twice");
+  EXPECT_EQ(refusal(R"({"target_versions": {"policy": 7, "policy": 8}})"),
+            "the body has the key 'policy' twice");
+  EXPECT_EQ(refusal(std::string(1 << 20, '[')), "the body is nested more than 128 deep");
+  std::string wide = "{\"target_versions\":[0";
+  for (int i = 0; i < 10'000; ++i) wide += ",0";
+  EXPECT_EQ(refusal(wide + "]}"), "the body has more than 10000 values");
+}
+
 GroupRequest Asked(const std::string& body, const std::vector<std::string>& held) {
   const auto request = Parse("/prepare_gpu_delta", body).value().Update(held);
   EXPECT_TRUE(request.ok()) << body << ": " << request.status().ToString();

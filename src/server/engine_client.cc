@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/limits.h"
+#include "base/parse_json.h"
 #include "segue/token.h"
 #include "server/engine_exchange.h"
 
@@ -36,13 +37,13 @@ class Conversation {
                        .time_max = std::chrono::seconds(limits::kEngineReadSecondsMax),
                        .stopped = {}});
     if (!got.ok()) return Unavailable("no answer from " + url + ": " + got.status().message());
-    Answer answer{got->status, Json::parse(got->body, nullptr, /*allow_exceptions=*/false)};
-    if (answer.status == 401) return InvalidArgument(url + " wants another token");
-    if (!answer.json.is_object()) {
+    if (got->status == 401) return InvalidArgument(url + " wants another token");
+    Result<Json> json = ParseJson<Json>(got->body, limits::kJsonAnswerValuesMax);
+    if (!json.ok() || !json->is_object()) {
       return Unavailable(url + " does not answer as an engine of Segue (HTTP " +
-                         std::to_string(answer.status) + ")");
+                         std::to_string(got->status) + ")");
     }
-    return answer;
+    return Answer{got->status, std::move(json).value()};
   }
 
  private:

@@ -152,10 +152,17 @@ TEST(EngineClientTest, NobodyThere) {
 }
 
 TEST(EngineClientTest, NoEngineOfOurs) {
-  FakeEngine engine;
-  engine.Answer("/healthz", 200, "<html>");
-  engine.Start();
-  EXPECT_THAT(AskEngine(engine.url(), "").message, HasSubstr("does not answer as an engine"));
+  const std::string deep(1 << 20, '[');
+  const std::string nested = R"({"ready":true,"x":)" + deep + std::string(1 << 20, ']') + "}";
+  for (const std::string& answer :
+       {std::string("<html>"), deep, nested, std::string(R"({"ready":true,"ready":false})")}) {
+    FakeEngine engine;
+    engine.Answer("/healthz", 200, answer);
+    engine.Answer("/get_gpu_delta_status", 200, kReceipt);
+    engine.Start();
+    EXPECT_THAT(AskEngine(engine.url(), "").message, HasSubstr("does not answer as an engine"))
+        << answer.substr(0, 80);
+  }
 }
 
 TEST(EngineClientTest, EndlessAnswer) {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "base/parse_json.h"
 #include "segue/engine_hooks.h"
 #include "segue/fleet.h"
 #include "segue/token.h"
@@ -109,10 +110,13 @@ class EngineClient {
 
   // Some answer 200 and say in the body that it did not work.
   static Status CheckSuccess(const std::string& what, const std::string& body) {
-    const auto json = nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object()) return {};
-    const auto success = json.find("success");
-    if (success == json.end() || !success->is_boolean() || success->get<bool>()) return {};
+    const auto json = ParseJson<nlohmann::json>(body, limits::kJsonAnswerValuesMax);
+    if (json.status().code() == StatusCode::kUnsupported) {
+      return Unavailable(what + ": the answer " + json.status().message());
+    }
+    if (!json.ok() || !json->is_object()) return {};
+    const auto success = json->find("success");
+    if (success == json->end() || !success->is_boolean() || success->get<bool>()) return {};
     return Unavailable(what + " says that it failed: " + QuotedReply(body));
   }
 

@@ -142,6 +142,10 @@ TEST(EngineHttp, AFailureInTheAnswerIsAFailure) {
   StubEngine engine;
   engine.body = R"({"success":false,"message":"busy"})";
   EXPECT_EQ(engine.Hooks("sglang").resume().code(), StatusCode::kUnavailable);
+  engine.body = R"({"success":false,"success":true})";
+  EXPECT_THAT(engine.Hooks("sglang").resume().message(), HasSubstr("has the key 'success' twice"));
+  engine.body = std::string(1000, '[');
+  EXPECT_EQ(engine.Hooks("sglang").resume().code(), StatusCode::kUnavailable);
   engine.body = "not JSON, which says nothing";
   EXPECT_TRUE(engine.Hooks("sglang").resume().ok());
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/parse_json.h"
 #include "segue/token.h"
 #include "store/spool.h"
 
@@ -19,12 +20,17 @@ using Json = nlohmann::json;
 // After an answer that was lost, an object up to this size is read back and compared.
 constexpr std::uint64_t kCompareSizeMax = 32ull << 20;
 
+// Objects and folders, and what a later server may say besides.
+constexpr std::uint64_t kListingValuesMax = 2 * limits::kStoreEntryCountMax + 1'000;
+
 // The names of one kind in a listing.
 Result<std::vector<std::string>> ParseListing(ByteSpan text, const char* kind) {
-  const Json listing = Json::parse(AsText(text), nullptr, false);
   const auto refuse = [&](const std::string& why) {
     return Corruption("the server's listing " + why + "; is this address that of a segue store?");
   };
+  const Result<Json> parsed = ParseJson<Json>(AsText(text), kListingValuesMax);
+  if (!parsed.ok()) return refuse(parsed.status().message());
+  const Json& listing = parsed.value();
   if (!listing.is_object() || !listing.contains("objects") || !listing.contains("folders")) {
     return refuse("is not JSON with 'objects' and 'folders'");
   }

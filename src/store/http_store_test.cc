@@ -116,6 +116,13 @@ TEST(HttpStoreTest, ListingsThatAreNone) {
     Fixture it(InOrder({ScriptedServer::Whole("200 OK", listing)}));
     EXPECT_EQ(it.store->List("f").status().code(), StatusCode::kCorruption) << listing;
   }
+  Fixture deep(InOrder({ScriptedServer::Whole("200 OK", std::string(1 << 20, '['))}));
+  EXPECT_THAT(deep.store->List("f").status().message(),
+              ::testing::HasSubstr("listing is nested more than 128 deep"));
+  Fixture twice(
+      InOrder({ScriptedServer::Whole("200 OK", R"({"objects":["a"],"folders":[],"objects":[]})")}));
+  EXPECT_THAT(twice.store->List("f").status().message(),
+              ::testing::HasSubstr("listing has the key 'objects' twice"));
   Fixture it(
       InOrder({ScriptedServer::Whole("200 OK", R"({"folders":["c"],"objects":["b","a"]})")}));
   EXPECT_THAT(it.store->List("f").value(), ::testing::ElementsAre("a", "b"));

@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/limits.h"
+#include "base/parse_json.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/plan.h"
@@ -76,10 +77,9 @@ Result<Json> InspectCheckpoint(const std::string& path) {
   return json;
 }
 
-Json DescribeManifest(const Manifest& manifest) {
-  Json json = Json::parse(manifest.ToJson());
-  json.erase("format");
-  return json;
+// The largest record is a manifest: some ten values for each owner.
+Result<Json> ParseRecord(std::string_view text) {
+  return ParseJson<Json>(text, 16 * limits::kOwnerCountMax + 1'000);
 }
 
 Json DescribeAnchor(const AnchorRecord& record) {
@@ -222,32 +222,41 @@ Result<Json> InspectPayload(ByteSpan bytes, const std::string& path, std::string
               {"rows_by_encoding", encodings}};
 }
 
+// Of a JSON object; empty: it is none of ours.
+std::string FormatOf(ByteSpan bytes) {
+  if (bytes.size() > limits::kManifestSizeMax) return "";
+  const Result<Json> json = ParseRecord(AsText(bytes));
+  if (!json.ok() || !json->is_object()) return "";
+  const auto format = json->find("format");
+  return format != json->end() && format->is_string() ? format->get<std::string>() : "";
+}
+
+Result<Json> DescribeRecord(const char* kind, const std::string& text) {
+  SEGUE_ASSIGN_OR_RETURN(const Json record, ParseRecord(text));
+  Json described = {{"kind", kind}};
+  described.update(record);
+  return described;
+}
+
 Result<Json> InspectJson(ByteSpan bytes, const std::string& path) {
-  const Json json = Json::parse(AsText(bytes), nullptr, false);
-  const std::string format = json.is_object() ? json.value("format", "") : "";
+  const std::string format = FormatOf(bytes);
   if (format == "segue-manifest") {
     SEGUE_ASSIGN_OR_RETURN(const Manifest manifest, Manifest::Parse(bytes, path));
-    Json described = {{"kind", "manifest"}};
-    described.update(DescribeManifest(manifest));
+    SEGUE_ASSIGN_OR_RETURN(Json described, DescribeRecord("manifest", manifest.ToJson()));
+    described.erase("format");
     return described;
   }
   if (format == "segue-anchor") {
     SEGUE_ASSIGN_OR_RETURN(const AnchorRecord record, AnchorRecord::Parse(bytes, path));
-    Json described = {{"kind", "anchor"}};
-    described.update(Json::parse(record.ToJson()));
-    return described;
+    return DescribeRecord("anchor", record.ToJson());
   }
   if (format == "segue-lineage") {
     SEGUE_ASSIGN_OR_RETURN(const LineageRecord record, LineageRecord::Parse(bytes, path));
-    Json described = {{"kind", "lineage"}};
-    described.update(Json::parse(record.ToJson()));
-    return described;
+    return DescribeRecord("lineage", record.ToJson());
   }
   if (format == "segue-owner") {
     SEGUE_ASSIGN_OR_RETURN(const OwnerRecord record, OwnerRecord::Parse(bytes, path));
-    Json described = {{"kind", "owner"}};
-    described.update(Json::parse(record.ToJson()));
-    return described;
+    return DescribeRecord("owner", record.ToJson());
   }
   return Unsupported("'" + path +
                      "' is nothing that Segue knows: no safetensors file, plan, layout, "

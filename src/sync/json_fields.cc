@@ -4,9 +4,11 @@
 #include "sync/json_fields.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/file.h"
 #include "base/limits.h"
+#include "base/parse_json.h"
 
 namespace segue {
 
@@ -27,7 +29,9 @@ Result<JsonFields> JsonFields::Read(const std::string& path, const std::string& 
                          ReadFile(path, limits::kManifestSizeMax, Links::kRefuse));
   JsonFields fields(format);
   fields.path_ = path;
-  fields.object_->json = nlohmann::ordered_json::parse(AsText(bytes), nullptr, false);
+  auto json = ParseJson<nlohmann::ordered_json>(AsText(bytes), limits::kJsonSmallValuesMax);
+  if (!json.ok()) return Corruption("'" + path + "' " + json.status().message());
+  fields.object_->json = std::move(json).value();
   if (!fields.object_->json.is_object()) return Corruption("'" + path + "' is not a JSON object");
   std::string found;
   std::uint64_t version = 0;

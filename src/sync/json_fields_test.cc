@@ -32,5 +32,22 @@ TEST(JsonFieldsTest, TypesAreChecked) {
   EXPECT_NE(missing.message().find("'absent'"), std::string::npos);
 }
 
+TEST(JsonFieldsTest, OneMeaningAndLittleMemory) {
+  const test::TemporaryDirectory directory;
+  const std::string path = directory.File("fields.json");
+  const std::string begin = R"({"format": "segue-test", "format_version": 1, "a": )";
+  test::WriteFile(path, begin + "1}");
+  EXPECT_TRUE(JsonFields::Read(path, "segue-test").ok());
+  const auto refused = [&](const std::string& text, const std::string& why) {
+    test::WriteFile(path, text);
+    const Status status = JsonFields::Read(path, "segue-test").status();
+    EXPECT_EQ(status.code(), StatusCode::kCorruption);
+    EXPECT_EQ(status.message(), "'" + path + "' " + why);
+  };
+  refused(begin + "1", "is not JSON");
+  refused(begin + R"(1, "a": 2})", "has the key 'a' twice");
+  refused(std::string(1 << 20, '['), "is nested more than 128 deep");
+}
+
 }  // namespace
 }  // namespace segue

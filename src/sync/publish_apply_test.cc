@@ -490,6 +490,11 @@ TEST_F(PublishApplyTest, VerifyAndInspect) {
     EXPECT_EQ(json.value().front(), '{');
   }
   EXPECT_EQ(Inspect(directory_.File("nothing")).status().code(), StatusCode::kNotFound);
+  const std::string deep(1 << 20, '[');
+  for (const std::string& text : {deep, std::string(R"({"format": 7})"), std::string("{")}) {
+    test::WriteFile(directory_.File("odd.json"), text);
+    EXPECT_EQ(Inspect(directory_.File("odd.json")).status().code(), StatusCode::kUnsupported);
+  }
 }
 
 }  // namespace
