@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -250,9 +251,21 @@ void ConnectionTable::EndAllWaits() {
   }
 }
 
+namespace {
+// No memory is left to queue the connection that this thread has accepted.
+thread_local bool turned_away = false;
+}  // namespace
+
 ConnectionThreads::Outcome ConnectionThreads::enqueue(std::function<void()> task) {
   const std::lock_guard lock(mutex_);
-  tasks_.push_back(std::move(task));
+  try {
+    tasks_.push_back(std::move(task));
+  } catch (const std::bad_alloc&) {
+    turned_away = true;
+    task();  // Closes the connection.
+    turned_away = false;
+    return Outcome(true);
+  }
   // Who begins is one less that is idle, but only once it has got that far.
   const bool has_thread = tasks_.size() <= idle_;
   if (!has_thread && threads_.size() < threads_max_) {
@@ -319,27 +332,34 @@ bool ConnectionServer::Process(Stream& stream, bool last, bool& closed) {
 
 bool ConnectionServer::process_and_close_socket(socket_t socket) {
   bool answered = false;
-  {
-    Connection connection(socket, limits_, table_);
-    std::size_t left = keep_alive_max_count_;
-    bool closed = false;
-    while (left > 0 && !closed && svr_sock_ != INVALID_SOCKET && connection.AwaitRequest()) {
-      end_after_answer = connection.head().is_last;
-      asked_range = connection.head().range;
-      answered = Process(connection, left == 1, closed);
-      // The library may think that it has answered what ended early.
-      closed = closed || std::exchange(end_after_answer, false) || !connection.refusal().empty();
-      if (!answered) break;
-      --left;
-    }
-    if (!connection.refusal().empty()) {
-      connection.Send("HTTP/1.1 " + std::string(connection.refusal()) +
-                      "\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
-    }
-    if (closed || !connection.refusal().empty()) connection.Linger();
+  try {
+    answered = !turned_away && ServeConnection(socket);
+  } catch (const std::bad_alloc&) {  // The connection ends, the server does not.
   }
   ::shutdown(socket, SHUT_RDWR);
   ::close(socket);
+  return answered;
+}
+
+bool ConnectionServer::ServeConnection(socket_t socket) {
+  bool answered = false;
+  Connection connection(socket, limits_, table_);
+  std::size_t left = keep_alive_max_count_;
+  bool closed = false;
+  while (left > 0 && !closed && svr_sock_ != INVALID_SOCKET && connection.AwaitRequest()) {
+    end_after_answer = connection.head().is_last;
+    asked_range = connection.head().range;
+    answered = Process(connection, left == 1, closed);
+    // The library may think that it has answered what ended early.
+    closed = closed || std::exchange(end_after_answer, false) || !connection.refusal().empty();
+    if (!answered) break;
+    --left;
+  }
+  if (!connection.refusal().empty()) {
+    connection.Send("HTTP/1.1 " + std::string(connection.refusal()) +
+                    "\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+  }
+  if (closed || !connection.refusal().empty()) connection.Linger();
   return answered;
 }
 

@@ -4,7 +4,8 @@
 // begin anew with every byte, and a fixed pool of its threads can be held up by as many clients
 // that send nothing. Here a whole request has a deadline, and at the largest number of connections
 // the one that has kept us waiting longest gives way to a new one. What must hold: a connection is
-// only ever shut down while it is open and in the table, so never another one under its number.
+// only ever shut down while it is open and in the table, so never another one under its number; and
+// memory that runs out ends a connection at most.
 #pragma once
 
 #include <httplib.h>
@@ -62,7 +63,9 @@ class ConnectionThreads final : public httplib::TaskQueue {
   using Outcome = decltype(std::declval<httplib::TaskQueue&>().enqueue({}));
 
   ConnectionThreads(unsigned threads, ConnectionTable& table)
-      : threads_max_(threads), table_(table) {}
+      : threads_max_(threads), table_(table) {
+    threads_.reserve(threads);  // A thread that is made has its place.
+  }
 
   Outcome enqueue(std::function<void()> task) override;
   void shutdown() override;
@@ -97,6 +100,7 @@ class ConnectionServer final : public httplib::Server {
 
  private:
   bool process_and_close_socket(socket_t socket) override;
+  bool ServeConnection(socket_t socket);
   template <typename Stream>
   bool Process(Stream& stream, bool last, bool& closed);
 

@@ -12,7 +12,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <exception>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -138,6 +140,29 @@ TEST_F(ConnectionsTest, ManyRequestsOnOneConnection) {
   ASSERT_TRUE(client->Send(std::string(kGet) + "GET /now HTTP/1.1\r\nConnection: close\r\n\r\n"));
   const std::string both = client->Read();
   EXPECT_NE(both.find("hello"), both.rfind("hello")) << both;
+}
+
+// In a handler it is told; outside of one the connection ends. Either way others are served on.
+TEST_F(ConnectionsTest, MemoryThatRunsOutEndsNoServer) {
+  const auto run_out = [](const httplib::Request&, httplib::Response&) {
+    std::rethrow_exception(std::make_exception_ptr(std::bad_alloc()));
+  };
+  listener_.http().Get("/out", run_out);
+  listener_.http().set_error_handler([](const httplib::Request& request, httplib::Response&) {
+    if (request.path != "/out") std::rethrow_exception(std::make_exception_ptr(std::bad_alloc()));
+  });
+  Start(Limits(4));
+  const auto told = Connect();
+  ASSERT_TRUE(told->Send("GET /out HTTP/1.1\r\nHost: x\r\n\r\n"));
+  const std::string answer = told->Read("participants");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(answer, HasSubstr("\"code\":\"resource_exhausted\""));
+  const auto cut = Connect();
+  ASSERT_TRUE(cut->Send("GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n"));
+  EXPECT_EQ(cut->Read(), "");
+  const auto other = Connect();
+  ASSERT_TRUE(other->Send(kGet));
+  EXPECT_THAT(other->Read("hello"), StartsWith("HTTP/1.1 200 OK"));
 }
 
 TEST_F(ConnectionsTest, HeadThatNeverEnds) {

@@ -100,9 +100,13 @@ HttpAnswer Endpoints::Handle(const std::string& method, const std::string& path,
     if (endpoint->answer == AnswerKind::kOutcome) return Outcome(409, refused, "");
     return Answer(409, refused, receiver_);
   }
-  HttpAnswer answer = HandleKnown(*endpoint, body);
-  Leave(*endpoint);
-  return answer;
+  struct Entered {
+    ~Entered() { endpoints.Leave(endpoint); }
+    Endpoints& endpoints;
+    const Endpoint& endpoint;
+  };
+  const Entered entered{*this, *endpoint};
+  return HandleKnown(*endpoint, body);
 }
 
 bool Endpoints::Enter(const Endpoint& endpoint) {

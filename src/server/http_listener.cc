@@ -11,6 +11,10 @@
 #include <charconv>
 #include <chrono>
 #include <cstdint>
+#include <exception>
+#include <new>
+#include <string>
+#include <system_error>
 
 #include "base/limits.h"
 
@@ -59,11 +63,39 @@ bool TokenMatches(const std::string& token, const std::string& header) {
          CRYPTO_memcmp(header.data(), wanted.data(), wanted.size()) == 0;
 }
 
+namespace {
+
+// What a handler let pass: out of memory, or of threads, which need it too, says 503.
+void SayWhatWasThrown(httplib::Response& response, const std::exception_ptr& thrown) {
+  response.status = 500;
+  const char* code = "internal";
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    response.status = 503;
+    code = "resource_exhausted";
+  } catch (const std::system_error&) {
+    response.status = 503;
+    code = "resource_exhausted";
+  } catch (...) {
+  }
+  response.set_content(std::string("{\"success\":false,\"code\":\"") + code +
+                           "\",\"message\":\"the server could not do this: no memory or no "
+                           "threads are left\",\"participants\":[]}\n",
+                       "application/json");
+}
+
+}  // namespace
+
 void HttpListener::SetLimits(const ConnectionLimits& limits) {
   http_.SetLimits(limits);
   http_.set_keep_alive_max_count(limits::kHttpKeepAliveMax);
   const auto idle = std::chrono::duration_cast<std::chrono::seconds>(limits.idle);
   http_.set_keep_alive_timeout(std::max<std::int64_t>(idle.count(), 1));
+  http_.set_exception_handler(
+      [](const httplib::Request&, httplib::Response& response, const std::exception_ptr& thrown) {
+        SayWhatWasThrown(response, thrown);
+      });
   // Head and body are two writes; without this the second waits for the first's receipt.
   http_.set_tcp_nodelay(true);
   // The library's own options let two servers share one port.

@@ -7,11 +7,13 @@
 #include <charconv>
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/out_of_memory.h"
 #include "interop/path_roots.h"
 #include "live/live_environment.h"
 #include "segue/token.h"
@@ -183,16 +185,25 @@ class Server::Impl {
     return ReceiverInternals::Open(group, relay_->environment());
   }
 
-  void TakeOver() {
-    Result<std::unique_ptr<ReceiverGroup>> receiver = OpenReceiver();
-    const Status outcome = receiver.status();
-    if (outcome.ok()) {
-      receiver_ = std::move(receiver).value();
-      if (options_.follow) SEGUE_CHECK(receiver_->Follow(*options_.follow).ok());
-      endpoints_.SetReceiver(*receiver_);
-    } else {
-      endpoints_.SetFailure(outcome);
+  Status Begin() {
+    SEGUE_ASSIGN_OR_RETURN(receiver_, OpenReceiver());
+    if (options_.follow) SEGUE_RETURN_IF_ERROR(receiver_->Follow(*options_.follow));
+    endpoints_.SetReceiver(*receiver_);
+    return {};
+  }
+
+  // Begin(), where no exception may pass.
+  Status BeginOrSayWhyNot() {
+    try {
+      return CatchOutOfMemory([this] { return Begin(); });
+    } catch (const std::system_error&) {  // A thread's stack is memory too.
+      return no_thread_;
     }
+  }
+
+  void TakeOver() {
+    const Status outcome = BeginOrSayWhyNot();
+    if (!outcome.ok()) endpoints_.SetFailure(outcome);
     const std::lock_guard lock(mutex_);
     settled_ = true;
     outcome_ = outcome;
@@ -208,6 +219,7 @@ class Server::Impl {
   std::condition_variable changed_;
   bool settled_ = false;
   Status outcome_;
+  const Status no_thread_ = ResourceExhausted("threads: the system gives no more of them");
   std::jthread receiver_thread_;
 };
 
