@@ -100,7 +100,9 @@ enum class ReceiverState : std::uint8_t {
 // "IDLE", "PREPARING", ...: as in the endpoints.
 std::string_view ReceiverStateName(ReceiverState state);
 
-// One update, its sizes in bytes and its times in seconds.
+// One update, its sizes in bytes and its times in seconds. Of a rebuild: from the version that was
+// held, with the pause from closing the gate for the checkpoint on; the rest is of the way from the
+// checkpoint.
 struct UpdateReport {
   std::uint64_t base_version = 0;
   std::uint64_t target_version = 0;

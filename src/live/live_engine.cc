@@ -107,7 +107,10 @@ Status LiveEngine::TakeOver() {
   for (std::size_t i = 0; i < size(); ++i) {
     if (lineage(i).is_to_load()) fresh.push_back(i);
   }
-  if (!fresh.empty()) SEGUE_RETURN_IF_ERROR(LoadThese(fresh, {}));
+  if (!fresh.empty()) {
+    SEGUE_RETURN_IF_ERROR(CloseTheseToLoad(fresh, {}));
+    SEGUE_RETURN_IF_ERROR(LoadThese(fresh));
+  }
   for (std::size_t i = 0; i < size(); ++i) {
     if (std::ranges::find(fresh, i) != fresh.end()) continue;
     SEGUE_RETURN_IF_ERROR(Of(i, lineage(i).TakeOver()));
@@ -297,15 +300,16 @@ Result<std::unique_ptr<EngineUpdate>> LiveEngine::CatchUp(EngineRequest request,
   return update;
 }
 
-Status LiveEngine::Load(const Status& so_far) {
+std::vector<std::size_t> LiveEngine::All() const {
   std::vector<std::size_t> all(size());
   std::iota(all.begin(), all.end(), std::size_t{0});
-  return LoadThese(all, so_far);
+  return all;
 }
 
-// Whoever is killed before the first byte leaves all as they were, a poisoned one (for the next
-// rebuild), or all loading; never one that is loaded beside another's old version.
-Status LiveEngine::LoadThese(const std::vector<std::size_t>& which, const Status& so_far) {
+Status LiveEngine::CloseToLoad(const Status& so_far) { return CloseTheseToLoad(All(), so_far); }
+Status LiveEngine::Load() { return LoadThese(All()); }
+
+Status LiveEngine::CloseTheseToLoad(const std::vector<std::size_t>& which, const Status& so_far) {
   for (std::size_t k = 0; k < which.size(); ++k) {
     Status status = lineage(which[k]).OpenToLoad(so_far);
     if (status.ok()) continue;
@@ -315,6 +319,12 @@ Status LiveEngine::LoadThese(const std::vector<std::size_t>& which, const Status
     }
     return Of(which[k], status);
   }
+  return {};
+}
+
+// Whoever is killed before the first byte leaves all as they were, a poisoned one (for the next
+// rebuild), or all loading; never one that is loaded beside another's old version.
+Status LiveEngine::LoadThese(const std::vector<std::size_t>& which) {
   if (which.size() > 1) {
     for (const std::size_t i : which) weights(i).SetPhase(Phase::kPoisoned);
   }

@@ -97,9 +97,10 @@ class LiveEngine {
   // From proven versions to the targets (the newest), the gates as they may be. `reopen`: those
   // that were open open again where one cannot be closed everywhere. Null: there is no version yet.
   Result<std::unique_ptr<EngineUpdate>> CatchUp(EngineRequest request, bool reopen);
-  // The checkpoints' bytes again; with `so_far` a failure, at no rank. On failure either nothing
-  // was touched (IsServing()), or the weights of all are no version's.
-  Status Load(const Status& so_far);
+  // The checkpoints' bytes again: every gate closed first, or all as before; with `so_far` a
+  // failure, at no rank. After a load that failed the weights of all are no version's.
+  Status CloseToLoad(const Status& so_far);
+  Status Load();
   // An engine that is there is paused.
   Status Pause();
   // Caches that may be older than the weights go, the engine learns the versions, the gates are
@@ -124,7 +125,9 @@ class LiveEngine {
   Status CheckMates() const;
   Status CheckLoad() const;
   Status TakeOver();
-  Status LoadThese(const std::vector<std::size_t>& which, const Status& so_far);
+  std::vector<std::size_t> All() const;
+  Status CloseTheseToLoad(const std::vector<std::size_t>& which, const Status& so_far);
+  Status LoadThese(const std::vector<std::size_t>& which);
   Status CloseGates(const EngineUpdate& update, bool reopen, bool at_start);
   void Announce(const EngineUpdate& update);
   std::string VersionLabel() const;

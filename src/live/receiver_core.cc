@@ -207,8 +207,13 @@ Status ReceiverCore::Rebuild(const EngineRequest& request) {
     rebuilding_ = true;
   }
   Status so_far = engine_.CheckRebuild(request);
+  Pause pause;
+  pause.started_ns = NowInNanoseconds();
   if (so_far.ok()) so_far = engine_.Pause();
-  Status status = engine_.Load(so_far);
+  Status status = engine_.CloseToLoad(so_far);
+  pause.fenced_ns = NowInNanoseconds();
+  const std::vector<std::uint64_t> held = held_versions();
+  if (status.ok()) status = engine_.Load();
   if (!status.ok() && engine_.IsServing()) {
     // Nothing was touched: the version held serves on.
     if (engine_.steps().paused()) status = WithOutcomeOf(engine_.steps().CallOff(), status);
@@ -218,7 +223,7 @@ Status ReceiverCore::Rebuild(const EngineRequest& request) {
     if (part.scrubber) part.scrubber->Forgive();
   }
   if (status.ok()) status = CatchUp(request, /*reopen=*/false);
-  if (status.ok()) return FinishRebuild();
+  if (status.ok()) return FinishRebuild(held, pause);
   engine_.Poison();
   return EndRebuild(ReceiverState::kPoisoned, status);
 }
@@ -504,14 +509,34 @@ Status ReceiverCore::EndRebuild(ReceiverState state, const Status& status) {
 
 // The weights are right; whether the engine knows it. If not, it stays paused, until an update
 // (of nothing, say) does the rest.
-Status ReceiverCore::FinishRebuild() {
+Status ReceiverCore::FinishRebuild(const std::vector<std::uint64_t>& held, Pause pause) {
   const Status told = engine_.LetGo();
+  if (told.ok()) pause.resumed_ns = NowInNanoseconds();
   const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < size(); ++i) NoteRebuilt(i, held[i], pause);
   rebuilding_ = false;
   ready_ = told.ok();
   Settle(ReceiverState::kIdle,
          told.ok() ? "" : "rebuilt, but the engine does not go on: " + told.message());
   return told;
+}
+
+// Lock held. What the way from the checkpoint cost is there already; where it led nowhere further,
+// nothing was fetched.
+void ReceiverCore::NoteRebuilt(std::size_t i, std::uint64_t held, const Pause& pause) {
+  Part& part = parts_[i];
+  const std::uint64_t now = weights(i).version().version;
+  UpdateReport& report = part.last;
+  if (!part.caught_up) report = {};
+  report.base_version = held;
+  report.target_version = now;
+  report.pause_started_ns = pause.started_ns;
+  report.fence_completed_ns = pause.fenced_ns;
+  report.resumed_ns = pause.resumed_ns;
+  report.gate_s = SecondsBetween(pause.started_ns, pause.fenced_ns);
+  report.pause_s = pause.resumed_ns == 0 ? 0 : SecondsBetween(pause.started_ns, pause.resumed_ns);
+  part.base_version = held;
+  part.target_version = now;
 }
 
 // State applying. On failure to hold the engine: prepared, as before.
@@ -548,10 +573,10 @@ Status ReceiverCore::ApplyPrepared(const ApplyChoices& choices) {
 Status ReceiverCore::CatchUp(const EngineRequest& request, bool reopen) {
   SEGUE_ASSIGN_OR_RETURN(const std::unique_ptr<EngineUpdate> update,
                          engine_.CatchUp(request, reopen));
-  if (!update) return {};
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < size(); ++i) {
-    if (update->part(i) == nullptr) continue;
+    parts_[i].caught_up = update && update->part(i) != nullptr;
+    if (!parts_[i].caught_up) continue;
     parts_[i].last = update->part(i)->report();
     parts_[i].base_version = parts_[i].last.base_version;
     parts_[i].target_version = parts_[i].last.target_version;

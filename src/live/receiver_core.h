@@ -63,7 +63,15 @@ class ReceiverCore : public Followed {
     std::optional<std::uint64_t> base_version;
     std::optional<std::uint64_t> target_version;
     UpdateReport last;
+    bool caught_up = false;  // `last` is of the way from the checkpoint, or at the start.
     std::unique_ptr<Scrubber> scrubber;
+  };
+
+  // Of a rebuild, in nanoseconds as in UpdateReport.
+  struct Pause {
+    std::uint64_t started_ns = 0;
+    std::uint64_t fenced_ns = 0;
+    std::uint64_t resumed_ns = 0;
   };
 
   Status CheckReady(std::size_t i) const;
@@ -83,7 +91,8 @@ class ReceiverCore : public Followed {
   void RunPrepare(const EngineRequest& request, const std::stop_token& stop);
   Status FinishApply(const ApplyChoices& choices);
   Status EndRebuild(ReceiverState state, const Status& status);
-  Status FinishRebuild();
+  Status FinishRebuild(const std::vector<std::uint64_t>& held, Pause pause);
+  void NoteRebuilt(std::size_t i, std::uint64_t held, const Pause& pause);
   Status ApplyPrepared(const ApplyChoices& choices);
   Status CatchUp(const EngineRequest& request, bool reopen);
 

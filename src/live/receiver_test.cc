@@ -440,6 +440,26 @@ TEST_F(ReceiverTest, RebuildGoesWhereItIsTold) {
   ExpectLive(3);
 }
 
+// Found by a user: a rebuild held the engine for seconds and reported a pause of 0, from the
+// checkpoint's version.
+TEST_F(ReceiverTest, RebuildReportsItsPause) {
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) Advance(seed);
+  const auto receiver = Open(Options());
+  ASSERT_NE(receiver, nullptr);
+  for (const std::uint64_t target : {2u, 0u}) {  // With a way from the checkpoint, and without.
+    const std::uint64_t held = receiver->status().version;
+    ASSERT_TRUE(receiver->Rebuild(target).ok());
+    const ReceiverStatus status = receiver->status();
+    EXPECT_EQ(status.base_version, held);
+    EXPECT_EQ(status.last.base_version, held);
+    EXPECT_EQ(status.last.target_version, target);
+    EXPECT_EQ(status.last.changed_elements != 0, target != 0);
+    EXPECT_GT(status.last.pause_s, status.last.gate_s + status.last.apply_s);
+    EXPECT_LT(status.last.pause_started_ns, status.last.fence_completed_ns);
+    EXPECT_LT(status.last.fence_completed_ns, status.last.resumed_ns);
+  }
+}
+
 // The segment outlives its receiver, and the next one takes it over without the checkpoint's bytes.
 TEST_F(ReceiverTest, TakesOverWhatServes) {
   Advance(1);
