@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "segue/receiver.h"
+#include "segue/receiver_counts.h"
 
 namespace segue {
 
@@ -75,6 +76,8 @@ class ReceiverGroup {
   // One for each lineage, in the order of the group, all of one moment; state, session and failure
   // are those of all.
   std::vector<ReceiverStatus> status() const;
+  // In the same order.
+  std::vector<ReceiverCounts> counts() const;
   // Versions that the store offers of this lineage now, ascending. InvalidArgument for another.
   Result<std::vector<std::uint64_t>> Versions(const std::string& lineage) const;
 

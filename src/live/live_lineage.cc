@@ -179,7 +179,13 @@ Result<std::unique_ptr<PreparedUpdate>> LiveLineage::MakeOwnUpdate(const Prepare
 }
 
 Result<std::vector<std::uint64_t>> LiveLineage::Versions() const {
-  return Lineage::ListVersions(*store_, options_.lineage);
+  auto versions = Lineage::ListVersions(*store_, options_.lineage);
+  if (!versions.ok()) {
+    ++look_failures_;
+  } else if (!versions->empty()) {
+    newest_seen_ = versions->back();
+  }
+  return versions;
 }
 
 Status LiveLineage::CloseGates(std::uint64_t target, std::chrono::milliseconds deadline,

@@ -49,8 +49,12 @@ class LiveLineage {
   // All ranks have theirs, and together they prove the base; or none does.
   Result<std::unique_ptr<PreparedUpdate>> MakeUpdate(const PrepareRequest& request,
                                                      const std::stop_token& stop);
-  // On offer, ascending.
+  // On offer, ascending. Each call is a look at the store.
   Result<std::vector<std::uint64_t>> Versions() const;
+  // Of the looks: the newest version in the last one that went well (0: none), and those that did
+  // not go well.
+  std::uint64_t newest_seen() const { return newest_seen_; }
+  std::uint64_t look_failures() const { return look_failures_; }
 
   // --- The pause.
   // Every rank's gate, or none: where one does not close, the others open again (`reopen`), unless
@@ -113,6 +117,8 @@ class LiveLineage {
   bool was_serving_ = true;
   bool is_fresh_ = false;
   bool was_loaded_ = false;
+  mutable std::atomic<std::uint64_t> newest_seen_{0};
+  mutable std::atomic<std::uint64_t> look_failures_{0};
   std::atomic<bool> knows_plan_{false};  // The weights have been a version of the lineage, which
                                          // has their plan.
   std::atomic<bool> is_strange_{false};  // There is a lineage, and they are none of its versions.

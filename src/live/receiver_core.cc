@@ -152,6 +152,7 @@ Status ReceiverCore::Resume(const std::string& session, bool keep_pause) {
     if (prepared_->holds(i)) {
       report.resumed_ns = now;
       report.pause_s = SecondsBetween(report.pause_started_ns, now);
+      parts_[i].pauses.Add(report.pause_s);
     }
     parts_[i].last = report;
   }
@@ -338,6 +339,18 @@ ReceiverStatus ReceiverCore::GetStatus(std::size_t i) const {
   return status;
 }
 
+ReceiverCounts ReceiverCore::GetCounts(std::size_t i) const {
+  const LiveLineage& lineage = engine_.lineage(i);
+  ReceiverCounts counts;
+  counts.newest_version = std::max(lineage.newest_seen(), weights(i).version().version);
+  counts.look_failures = lineage.look_failures();
+  const std::lock_guard lock(mutex_);
+  counts.update_failures = update_failures_;
+  counts.pause_failures = pause_failures_;
+  counts.pauses = parts_[i].pauses;
+  return counts;
+}
+
 // Lock held. Not OK without a message: `message_` has the reason.
 Status ReceiverCore::CheckReady(std::size_t i) const {
   SEGUE_RETURN_IF_ERROR(weights(i).CheckCurrent());
@@ -482,6 +495,7 @@ void ReceiverCore::RunPrepare(const EngineRequest& request, const std::stop_toke
     Settle(ReceiverState::kPrepared, {});
   } else {
     failure_ = made.status();
+    ++update_failures_;
     Settle(ReceiverState::kFailed, failure_.message());
   }
 }
@@ -502,6 +516,7 @@ Status ReceiverCore::FinishApply(const ApplyChoices& choices) {
 Status ReceiverCore::EndRebuild(ReceiverState state, const Status& status) {
   const std::lock_guard lock(mutex_);
   rebuilding_ = false;
+  ++update_failures_;
   if (state == ReceiverState::kPoisoned) ready_ = false;
   Settle(state, "rebuild failed: " + status.message());
   return status;
@@ -547,6 +562,7 @@ Status ReceiverCore::ApplyPrepared(const ApplyChoices& choices) {
     Status closed = engine_.Close(*prepared_, choices);
     if (!closed.ok()) {
       const std::lock_guard lock(mutex_);
+      ++pause_failures_;
       Settle(ReceiverState::kPrepared, closed.message());
       return closed;
     }
@@ -563,6 +579,7 @@ Status ReceiverCore::ApplyPrepared(const ApplyChoices& choices) {
   if (!applied.ok()) {
     const std::lock_guard lock(mutex_);
     ready_ = false;
+    ++update_failures_;
     Settle(ReceiverState::kPoisoned, applied.message());
     return applied;
   }

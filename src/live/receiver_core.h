@@ -19,6 +19,7 @@
 #include "live/live_environment.h"
 #include "live/scrubber.h"
 #include "segue/receiver.h"
+#include "segue/receiver_counts.h"
 
 namespace segue {
 
@@ -46,6 +47,7 @@ class ReceiverCore : public Followed {
 
   std::size_t size() const { return engine_.size(); }
   ReceiverStatus GetStatus(std::size_t i) const;
+  ReceiverCounts GetCounts(std::size_t i) const;
   Result<std::vector<std::uint64_t>> Versions(std::size_t i) const;
   // Every lineage as `part` says.
   EngineRequest RequestOfAll(const PrepareRequest& part) const;
@@ -64,6 +66,7 @@ class ReceiverCore : public Followed {
     std::optional<std::uint64_t> target_version;
     UpdateReport last;
     bool caught_up = false;  // `last` is of the way from the checkpoint, or at the start.
+    PauseCounts pauses;
     std::unique_ptr<Scrubber> scrubber;
   };
 
@@ -112,6 +115,8 @@ class ReceiverCore : public Followed {
   EngineRequest asked_;      // What the session was begun with.
   std::vector<Part> parts_;  // By lineage.
   Status failure_;
+  std::uint64_t update_failures_ = 0;
+  std::uint64_t pause_failures_ = 0;
 
   // Owned by whoever moved the state to preparing, applying or resuming.
   std::unique_ptr<EngineUpdate> prepared_;

@@ -156,6 +156,12 @@ std::vector<ReceiverStatus> ReceiverGroup::status() const {
   return all;
 }
 
+std::vector<ReceiverCounts> ReceiverGroup::counts() const {
+  std::vector<ReceiverCounts> all;
+  for (std::size_t i = 0; i < impl_->size(); ++i) all.push_back(impl_->GetCounts(i));
+  return all;
+}
+
 Result<std::vector<std::uint64_t>> ReceiverGroup::Versions(const std::string& lineage) const {
   SEGUE_ASSIGN_OR_RETURN(const std::size_t i, impl_->Find(lineage));
   return impl_->Versions(i);

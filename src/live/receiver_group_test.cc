@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <numeric>
 #include <thread>
 
 #include "base/file.h"
@@ -232,8 +233,37 @@ TEST_F(ReceiverGroupTest, APrepareThatFailsLeavesAll) {
     EXPECT_EQ(status.state, ReceiverState::kFailed);
     EXPECT_TRUE(status.ready) << "the old versions serve on";
   }
+  EXPECT_EQ(group_->counts()[0].update_failures, 1u);
   ASSERT_TRUE(group_->Update({"t", {{"policy", {}}}, {}}).ok());
   ExpectHeld(2, 1);
+  EXPECT_EQ(group_->counts()[1].update_failures, 1u);
+}
+
+// What nobody saw as it happened shows in numbers that stay.
+TEST_F(ReceiverGroupTest, CountsLooksAndPauses) {
+  Open();
+  const auto pauses = [this](std::size_t i) {
+    const auto counts = group_->counts()[i].pauses.counts;
+    return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+  };
+  EXPECT_EQ(pauses(0), 0u);
+  policy_.Advance(2);
+  EXPECT_EQ(group_->counts()[0].newest_version, 1u) << "nobody has looked yet";
+  ASSERT_TRUE(group_->Versions("policy").ok());
+  EXPECT_EQ(group_->counts()[0].newest_version, 2u);
+  EXPECT_EQ(group_->counts()[1].newest_version, 1u);
+  ASSERT_TRUE(group_->Update({"s", {{"policy", {}}}, {}}).ok());
+  EXPECT_EQ(pauses(0), 1u);
+  EXPECT_EQ(pauses(1), 0u) << "its gate stayed open";
+  EXPECT_DOUBLE_EQ(group_->counts()[0].pauses.seconds, group_->status()[0].last.pause_s);
+  EXPECT_EQ(group_->counts()[0].look_failures, 0u);
+  const std::string away = store_ + "-away";
+  std::filesystem::rename(store_, away);
+  EXPECT_FALSE(group_->Versions("policy").ok());
+  std::filesystem::rename(away, store_);
+  EXPECT_EQ(group_->counts()[0].look_failures, 1u);
+  EXPECT_EQ(group_->counts()[1].look_failures, 0u);
+  EXPECT_EQ(group_->counts()[0].newest_version, 2u);
 }
 
 TEST_F(ReceiverGroupTest, AGateThatDoesNotCloseOpensTheOthersAgain) {
@@ -251,6 +281,8 @@ TEST_F(ReceiverGroupTest, AGateThatDoesNotCloseOpensTheOthersAgain) {
   EXPECT_EQ(group_->Apply("s").code(), StatusCode::kUnavailable);
   EXPECT_THAT(calls_, ElementsAre("pause", "close policy", "resume"));
   ExpectHeld(1, 1);
+  EXPECT_EQ(group_->counts()[0].pause_failures, 2u);
+  EXPECT_EQ(group_->counts()[0].update_failures, 0u);
   failing_ = "";
   ASSERT_TRUE(group_->Apply("s").ok());
   ASSERT_TRUE(group_->Resume("s").ok());
@@ -279,6 +311,8 @@ TEST_F(ReceiverGroupTest, AFaultInTheApplyKeepsAllGatesClosedUntilARebuild) {
   EXPECT_EQ(group_->Update(Both("t")).code(), StatusCode::kTainted);
   EXPECT_EQ(group_->Resume("s").code(), StatusCode::kTainted);
   EXPECT_THAT(at_open_, IsEmpty());
+  EXPECT_EQ(group_->counts()[0].update_failures, 1u);
+  EXPECT_EQ(group_->counts()[0].pauses.seconds, 0);
   draft_.at_close = {};
   ASSERT_TRUE(group_->Rebuild().ok());
   ExpectHeld(2, 2);

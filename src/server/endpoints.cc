@@ -172,7 +172,7 @@ HttpAnswer Endpoints::Pull(const Endpoint& endpoint, const std::string& body) co
 HttpAnswer Endpoints::Get(const std::string& path, ReceiverGroup& receiver) {
   const std::vector<ReceiverStatus> held = receiver.status();
   if (path == "/metrics") {
-    return {200, "text/plain; version=0.0.4", MetricsText(identity_, held)};
+    return {200, "text/plain; version=0.0.4", MetricsText(identity_, held, receiver.counts())};
   }
   if (path == "/versions") return GetVersions(receiver);
   const auto behind = std::ranges::find(held, false, &ReceiverStatus::ready);

@@ -133,11 +133,42 @@ TEST(MetricsTest, LabelsAreEscaped) {
   ReceiverStatus status;
   status.lineage = "run\"7\\\n";
   status.version = 12;
-  const std::string text = MetricsText({.engine_id = "e"}, {status});
+  const std::string text = MetricsText({.engine_id = "e"}, {status}, {{}});
   EXPECT_NE(text.find("segue_version{engine=\"e\",lineage=\"run\\\"7\\\\\\n\"} 12\n"),
             std::string::npos)
       << text;
   EXPECT_EQ(text.find("\n\n"), std::string::npos);
+}
+
+TEST(MetricsTest, CountsOfEachLineage) {
+  std::vector<ReceiverStatus> held(2);
+  std::vector<ReceiverCounts> counts(2);
+  held[0].lineage = "policy";
+  held[1].lineage = "draft";
+  held[0].version = 4;
+  counts[0].newest_version = 9;
+  counts[0].update_failures = counts[1].update_failures = 2;
+  counts[1].look_failures = 3;
+  counts[1].pause_failures = 5;
+  for (const double pause : {0.001, 0.2, 0.25, 60.0}) counts[0].pauses.Add(pause);
+  const std::string text = MetricsText({.engine_id = "e"}, held, counts);
+  for (const std::string sample :
+       {"newest_version{engine=\"e\",lineage=\"policy\"} 9",
+        "version_lag{engine=\"e\",lineage=\"policy\"} 5",
+        "version_lag{engine=\"e\",lineage=\"draft\"} 0",
+        "update_failures_total{engine=\"e\",lineage=\"draft\"} 2",
+        "look_failures_total{engine=\"e\",lineage=\"draft\"} 3",
+        "pause_failures_total{engine=\"e\",lineage=\"draft\"} 5",
+        "pause_seconds_bucket{engine=\"e\",lineage=\"policy\",le=\"0.001\"} 1",
+        "pause_seconds_bucket{engine=\"e\",lineage=\"policy\",le=\"0.1\"} 1",
+        "pause_seconds_bucket{engine=\"e\",lineage=\"policy\",le=\"0.25\"} 3",
+        "pause_seconds_bucket{engine=\"e\",lineage=\"policy\",le=\"10\"} 3",
+        "pause_seconds_bucket{engine=\"e\",lineage=\"policy\",le=\"+Inf\"} 4",
+        "pause_seconds_sum{engine=\"e\",lineage=\"policy\"} 60.451",
+        "pause_seconds_count{engine=\"e\",lineage=\"policy\"} 4",
+        "pause_seconds_count{engine=\"e\",lineage=\"draft\"} 0"}) {
+    EXPECT_NE(text.find("segue_" + sample + "\n"), std::string::npos) << sample << "\n" << text;
+  }
 }
 
 }  // namespace

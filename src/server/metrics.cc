@@ -5,6 +5,10 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
 namespace segue {
 namespace {
 
@@ -24,32 +28,90 @@ std::string Escaped(const std::string& text) {
 
 class Text {
  public:
-  Text(const EngineIdentity& identity, const std::vector<ReceiverStatus>& lineages)
-      : identity_(identity), lineages_(lineages) {}
+  Text(const EngineIdentity& identity, const std::vector<ReceiverStatus>& lineages,
+       const std::vector<ReceiverCounts>& counts)
+      : lineages_(lineages), counts_(counts) {
+    for (const ReceiverStatus& status : lineages) {
+      labels_.push_back(fmt::format("engine=\"{}\",lineage=\"{}\"", Escaped(identity.engine_id),
+                                    Escaped(status.lineage)));
+    }
+  }
 
-  // A sample for each lineage.
+  // A sample for each lineage, of its status.
   template <typename Value>
   void Add(const char* type, const char* name, const char* help, Value value) {
-    text_ += fmt::format("# HELP segue_{0} {1}\n# TYPE segue_{0} {2}\n", name, help, type);
-    for (const ReceiverStatus& status : lineages_) {
-      text_ += fmt::format("segue_{}{{engine=\"{}\",lineage=\"{}\"}} {}\n", name,
-                           Escaped(identity_.engine_id), Escaped(status.lineage), value(status));
+    Begin(type, name, help);
+    for (std::size_t i = 0; i < labels_.size(); ++i) Sample(name, labels_[i], value(lineages_[i]));
+  }
+
+  // Of its status and what was counted.
+  template <typename Value>
+  void AddCounted(const char* type, const char* name, const char* help, Value value) {
+    Begin(type, name, help);
+    for (std::size_t i = 0; i < labels_.size(); ++i) {
+      Sample(name, labels_[i], value(lineages_[i], counts_[i]));
+    }
+  }
+
+  void AddPauses(const char* name, const char* help) {
+    Begin("histogram", name, help);
+    const std::string bucket = std::string(name) + "_bucket";
+    for (std::size_t i = 0; i < labels_.size(); ++i) {
+      const PauseCounts& pauses = counts_[i].pauses;
+      std::uint64_t up_to = 0;
+      for (std::size_t k = 0; k < pauses.counts.size(); ++k) {
+        up_to += pauses.counts[k];
+        const std::string bound =
+            k < PauseCounts::kBounds.size() ? fmt::format("{}", PauseCounts::kBounds[k]) : "+Inf";
+        Sample(bucket, labels_[i] + ",le=\"" + bound + "\"", up_to);
+      }
+      Sample(std::string(name) + "_sum", labels_[i], pauses.seconds);
+      Sample(std::string(name) + "_count", labels_[i], up_to);
     }
   }
   std::string Take() { return std::move(text_); }
 
  private:
-  const EngineIdentity& identity_;
+  void Begin(const char* type, const char* name, const char* help) {
+    text_ += fmt::format("# HELP segue_{0} {1}\n# TYPE segue_{0} {2}\n", name, help, type);
+  }
+  template <typename Value>
+  void Sample(const std::string& name, const std::string& labels, Value value) {
+    text_ += fmt::format("segue_{}{{{}}} {}\n", name, labels, value);
+  }
+
   const std::vector<ReceiverStatus>& lineages_;
+  const std::vector<ReceiverCounts>& counts_;
+  std::vector<std::string> labels_;
   std::string text_;
 };
 
+void AddCounts(Text& text) {
+  using S = ReceiverStatus;
+  using C = ReceiverCounts;
+  text.AddCounted("gauge", "newest_version", "Newest version at the last look at the store.",
+                  [](const S&, const C& c) { return c.newest_version; });
+  text.AddCounted("gauge", "version_lag", "Newest version less the one held.",
+                  [](const S& s, const C& c) {
+                    return c.newest_version > s.version ? c.newest_version - s.version : 0;
+                  });
+  text.AddCounted("counter", "look_failures_total", "Looks at the store's versions that failed.",
+                  [](const S&, const C& c) { return c.look_failures; });
+  text.AddCounted("counter", "update_failures_total",
+                  "Updates and rebuilds of the engine that failed or were poisoned.",
+                  [](const S&, const C& c) { return c.update_failures; });
+  text.AddCounted("counter", "pause_failures_total",
+                  "Times that the engine did not pause or a gate did not close.",
+                  [](const S&, const C& c) { return c.pause_failures; });
+  text.AddPauses("pause_seconds", "Gate closed to gate open, of every update that was resumed.");
+}
+
 }  // namespace
 
-std::string MetricsText(const EngineIdentity& identity,
-                        const std::vector<ReceiverStatus>& lineages) {
+std::string MetricsText(const EngineIdentity& identity, const std::vector<ReceiverStatus>& lineages,
+                        const std::vector<ReceiverCounts>& counts) {
   using S = ReceiverStatus;
-  Text text(identity, lineages);
+  Text text(identity, lineages, counts);
   text.Add("gauge", "ready", "Whether the weights are proven and the gate is open.",
            [](const S& s) { return s.ready ? 1 : 0; });
   text.Add("gauge", "state", "State of the receiver, as a number (0 idle to 9 poisoned).",
@@ -87,6 +149,7 @@ std::string MetricsText(const EngineIdentity& identity,
            [](const S& s) { return s.last.apply_s; });
   text.Add("gauge", "last_pause_seconds", "Gate closed to gate open in the last update.",
            [](const S& s) { return s.last.pause_s; });
+  AddCounts(text);
   return text.Take();
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Metrics: a receiver's status, of each of its lineages, as Prometheus text (exposition format
-// 0.0.4).
+// 0.0.4), and what it has counted since it was opened.
 #pragma once
 
 #include <string>
@@ -12,7 +12,8 @@
 
 namespace segue {
 
-std::string MetricsText(const EngineIdentity& identity,
-                        const std::vector<ReceiverStatus>& lineages);
+// `counts`: in the order of `lineages`.
+std::string MetricsText(const EngineIdentity& identity, const std::vector<ReceiverStatus>& lineages,
+                        const std::vector<ReceiverCounts>& counts);
 
 }  // namespace segue
