@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/out_of_memory.h"
+
 namespace segue {
 namespace {
 
@@ -50,7 +52,7 @@ bool Follower::TakeNewest() {
 }
 
 Status Follower::Look() {
-  auto newest = receiver_.Newest();
+  auto newest = CatchOutOfMemory([&] { return receiver_.Newest(); });
   if (!newest.ok()) return newest.status();
   FollowRequest request{SessionOf(*newest), std::move(newest).value()};
   if (request.session.empty()) return {};

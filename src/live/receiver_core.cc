@@ -4,7 +4,11 @@
 #include "live/receiver_core.h"
 
 #include <algorithm>
+#include <new>
+#include <system_error>
 #include <utility>
+
+#include "base/out_of_memory.h"
 
 namespace segue {
 namespace {
@@ -94,10 +98,25 @@ Status ReceiverCore::Prepare(const EngineRequest& request) {
   prepared_.reset();
   // The task before has ended or is about to: its state is no longer PREPARING.
   prepare_task_.reset();
-  prepare_task_ = environment_.Start(
-      TaskPriority::kLow,
-      [this, request](const std::stop_token& stop) { RunPrepare(request, stop); });
-  return {};
+  const Status started = StartPrepare(request);
+  if (started.ok()) return {};
+  failure_ = started;
+  Settle(ReceiverState::kFailed, failure_.message());
+  return started;
+}
+
+// Lock held. A thread's stack is memory too, and the system says otherwise that there is none.
+Status ReceiverCore::StartPrepare(const EngineRequest& request) {
+  try {
+    prepare_task_ = environment_.Start(
+        TaskPriority::kLow,
+        [this, request](const std::stop_token& stop) { RunPrepare(request, stop); });
+    return {};
+  } catch (const std::system_error&) {
+    return ResourceExhausted("threads: the system gives no more of them");
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory();
+  }
 }
 
 Status ReceiverCore::WaitPrepared() {
@@ -481,7 +500,8 @@ void ReceiverCore::Settle(ReceiverState state, std::string message) {
 
 void ReceiverCore::RunPrepare(const EngineRequest& request, const std::stop_token& stop) {
   HearScrubbers();
-  Result<std::unique_ptr<EngineUpdate>> made = engine_.MakeUpdate(request, stop);
+  Result<std::unique_ptr<EngineUpdate>> made =
+      CatchOutOfMemory([&] { return engine_.MakeUpdate(request, stop); });
   const std::lock_guard lock(mutex_);
   if (stop.stop_requested()) {
     Settle(ReceiverState::kAborted, "aborted by request");
@@ -575,7 +595,8 @@ Status ReceiverCore::ApplyPrepared(const ApplyChoices& choices) {
       report.gate_s = SecondsBetween(started, fenced);
     }
   }
-  Status applied = engine_.Apply(*prepared_);
+  // Bytes may have changed by then: whatever ends it, they are wrong until they are rebuilt.
+  Status applied = CatchOutOfMemory([&] { return engine_.Apply(*prepared_); });
   if (!applied.ok()) {
     const std::lock_guard lock(mutex_);
     ready_ = false;

@@ -91,6 +91,7 @@ class ReceiverCore : public Followed {
   Status WrongState(const char* verb) const;
   Status Outcome() const;
   void Settle(ReceiverState state, std::string message);
+  Status StartPrepare(const EngineRequest& request);
   void RunPrepare(const EngineRequest& request, const std::stop_token& stop);
   Status FinishApply(const ApplyChoices& choices);
   Status EndRebuild(ReceiverState state, const Status& status);

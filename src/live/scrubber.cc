@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/out_of_memory.h"
 #include "delta/live_scan.h"
 
 namespace segue {
@@ -33,7 +34,11 @@ void Scrubber::Run(const std::stop_token& stop) {
     const LiveVersion before = weights_.version();
     const Digest expected = weights_.local_digest();
     Digest digest;
-    const bool whole = weights_.phase() == Phase::kServing && Scan(stop, digest);
+    bool whole = false;  // As after memory that ran out: the next pass may have it.
+    (void)CatchOutOfMemory([&]() -> Status {
+      whole = weights_.phase() == Phase::kServing && Scan(stop, digest);
+      return {};
+    });
     const LiveVersion after = weights_.version();
     const bool settled = weights_.phase() == Phase::kServing &&
                          before.applied_count == after.applied_count &&
