@@ -147,6 +147,23 @@ Status LiveEngine::LetGoUnless(const Status& begun) {
   return WithOutcomeOf(LetGo(), begun);
 }
 
+// Reasons to warn, not to refuse: engines that were served well must not wait for it.
+Status LiveEngine::Doubts() const {
+  std::set<std::string> names;
+  for (const auto& lineage : lineages_) names.insert(lineage->options().name);
+  for (std::size_t i = 0; i < size(); ++i) {
+    SEGUE_RETURN_IF_ERROR(Of(i, lineage(i).CheckCheckpoint()));
+    for (const std::string& mate : weights(i).mates()) {
+      if (names.contains(mate)) continue;
+      return Unavailable("segment '" + lineage(i).options().name +
+                         "' was moved together with segment '" + mate +
+                         "', which this receiver does not hold: engines that read both want one "
+                         "receiver of both (--with)");
+    }
+  }
+  return {};
+}
+
 Status LiveEngine::DropFresh(const Status& refused) {
   Status outcome = LetGoUnless(refused);
   for (const auto& lineage : lineages_) outcome = WithOutcomeOf(lineage->DropFresh(), outcome);

@@ -69,6 +69,8 @@ class LiveEngine {
   // A start that failed leaves the engine running, if its weights are a version's and its caches
   // are theirs.
   Status LetGoUnless(const Status& begun);
+  // Of a start over segments: what somebody should know, though it serves.
+  Status Doubts() const;
   // A start that is refused once all weights are versions leaves none behind that it made.
   Status DropFresh(const Status& refused);
 

@@ -50,6 +50,10 @@ Status LiveLineage::DropFresh() {
 
 Status LiveLineage::TakeOver() { return segue::TakeOver(*store_, options_, *weights_); }
 
+Status LiveLineage::CheckCheckpoint() const {
+  return segue::CheckCheckpoint(options_, weights_->plan()).WithContext("a rebuild would fail");
+}
+
 void LiveLineage::MakeDue() {
   if (weights_->phase() == Phase::kPending) weights_->SetPhase(Phase::kDue);
 }

@@ -38,6 +38,8 @@ class LiveLineage {
   Status DropFresh();
   // Those that were held are a version's; not those that are to be loaded.
   Status TakeOver();
+  // Whether a rebuild would find its checkpoint.
+  Status CheckCheckpoint() const;
   // What was only announced must be gone on with, since other lineages have begun.
   void MakeDue();
 

@@ -59,7 +59,11 @@ ReceiverCore::~ReceiverCore() {
 
 Status ReceiverCore::Start() {
   SEGUE_RETURN_IF_ERROR(engine_.Hold());
-  return Begin();
+  const Status doubts = engine_.Doubts();
+  SEGUE_RETURN_IF_ERROR(Begin());
+  const std::lock_guard lock(mutex_);
+  message_ = doubts.message();
+  return {};
 }
 
 Status ReceiverCore::StartBound(std::vector<BoundModel> models) {

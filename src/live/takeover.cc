@@ -152,6 +152,10 @@ Status CheckStartFromCheckpoint(Store& store, const ReceiverOptions& options) {
       .status();
 }
 
+Status CheckCheckpoint(const ReceiverOptions& options, const Plan& plan) {
+  return OpenCheckpointOf(plan, options).status();
+}
+
 Status ReopenIfServing(LiveWeights& weights) {
   return weights.phase() == Phase::kServing ? weights.gate().Open() : Status();
 }

@@ -41,8 +41,10 @@ Status TakeOver(Store& store, const ReceiverOptions& options, LiveWeights& weigh
 // InvalidArgument for one of another model than `plan`.
 Status CheckWayFromCheckpoint(Store& store, const ReceiverOptions& options, const Plan& plan,
                               std::optional<std::uint64_t> target);
-// The same before a start that loads it, with the version that the start is to come to, whatever
-// weights are there.
+// Whether there is a checkpoint of that model at all. Reads headers alone.
+Status CheckCheckpoint(const ReceiverOptions& options, const Plan& plan);
+// As CheckWayFromCheckpoint, before a start that loads it, with the version that the start is to
+// come to, whatever weights are there.
 Status CheckStartFromCheckpoint(Store& store, const ReceiverOptions& options);
 
 // Before the first byte is written: the checkpoint is there and of the same model, and the gate is

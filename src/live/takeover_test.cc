@@ -237,5 +237,37 @@ TEST_F(TakeoverTest, CheckpointBeyondTheVersionThatIsAskedFor) {
   ExpectLive(3);
 }
 
+// Refusing would keep a good engine from its updates: it is told instead.
+TEST_F(TakeoverTest, ACheckpointThatNoRebuildCouldUseIsTold) {
+  Advance(1);
+  LeaveServing();
+  ReceiverOptions options = Options();
+  for (const std::string& wrong : {directory_.File("nowhere"), OtherModel()}) {
+    options.checkpoint = wrong;
+    const auto receiver = Receiver::Open(options);
+    ASSERT_TRUE(receiver.ok()) << receiver.status().ToString();
+    EXPECT_TRUE(receiver.value()->status().ready);
+    EXPECT_THAT(receiver.value()->status().message, HasSubstr("a rebuild would fail"));
+  }
+  const auto receiver = Receiver::Open(Options());
+  ASSERT_TRUE(receiver.ok());
+  EXPECT_EQ(receiver.value()->status().message, "");
+}
+
+TEST_F(TakeoverTest, AGroupThatIsTakenOverInPartIsTold) {
+  Advance(1);
+  LeaveServing();
+  {
+    const auto segment = Segment::Open(name_).value();
+    const LiveVersion held = segment->version();
+    segment->Announce(2, {name_, "its-draft"});  // An update of both, as it is left when done.
+    segment->CommitVersion(held.version, held.digest);
+  }
+  const auto receiver = Receiver::Open(Options());
+  ASSERT_TRUE(receiver.ok()) << receiver.status().ToString();
+  EXPECT_TRUE(receiver.value()->status().ready);
+  EXPECT_THAT(receiver.value()->status().message, HasSubstr("'its-draft'"));
+}
+
 }  // namespace
 }  // namespace segue
