@@ -105,6 +105,7 @@ Status ReceiverCore::Prepare(const EngineRequest& request) {
   const Status started = StartPrepare(request);
   if (started.ok()) return {};
   failure_ = started;
+  ++update_failures_;
   Settle(ReceiverState::kFailed, failure_.message());
   return started;
 }
