@@ -7,7 +7,7 @@
 
 NB_MODULE(_core, module) {
   // What a script keeps in globals until the interpreter ends is no leak to tell its user about.
-  nb::set_leak_warnings(false);
+  nanobind::set_leak_warnings(false);
   module.attr("__version__") = SEGUE_VERSION;
   module.def("end_interpreter", &segue::python::EndInterpreter,
              "From now on no callback enters Python. Called once, when the interpreter ends.");
