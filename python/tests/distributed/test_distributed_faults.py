@@ -136,7 +136,7 @@ def base_from_files(rank, checkpoint, store):
 
 
 def test_base_from_files(tmp_path):
-    from safetensors_file import write
+    from shard_file import write
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir()
     write(checkpoint / "model.safetensors", full_model(0))
@@ -275,6 +275,8 @@ def one_is_interrupted(rank, store, who, place):
     at = publisher if place == "_put_own" else publisher._meetings
     kept = getattr(at, place)
     if rank == who:
+        # Below a background job the signal is ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         before(at, place, lambda: signal.raise_signal(signal.SIGINT))
         try:
             publisher.publish(1, rows(rank, 2, 1))
