@@ -40,7 +40,7 @@ TEST(KernelSetTest, ScansEveryRow) {
       for (unsigned lane = 0; lane < 2; ++lane) row.place.tensor_key[lane] = Mix64(lane);
     }
     std::vector<std::byte> packed(count * sizeof(DenseRow) + 1);
-    std::memcpy(packed.data(), rows.data(), count * sizeof(DenseRow));
+    if (count != 0) std::memcpy(packed.data(), rows.data(), count * sizeof(DenseRow));
     const DeviceBytes device_rows(fake.driver, packed);
     const DeviceBytes device_sums(fake.driver, ByteVector(count * sizeof(RowSums) + 1));
     ASSERT_TRUE(kernels
