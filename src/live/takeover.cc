@@ -172,9 +172,10 @@ Result<Checkpoint> OpenToLoad(const ReceiverOptions& options, LiveWeights& weigh
 Status LoadFrom(const Checkpoint& checkpoint, Store& store, const ReceiverOptions& options,
                 LiveWeights& weights, const Ranks& ranks) {
   weights.SetPhase(Phase::kLoading);
-  SEGUE_RETURN_IF_ERROR(
-      CopyInto(weights.plan(), ViewOf(checkpoint), weights.map(), options.threads));
-  return ProveVersion(store, options, weights, ranks, {},
+  // A rank that could not meets the others all the same, so that none waits for it.
+  const Status copied =
+      CopyInto(weights.plan(), ViewOf(checkpoint), weights.map(), options.threads);
+  return ProveVersion(store, options, weights, ranks, copied,
                       "checkpoint '" + options.checkpoint + "'");
 }
 

@@ -211,6 +211,45 @@ TEST_F(ReceiverCudaTest, AFailingDeviceChangesNothingBeforeThePauseAndPoisonsInI
   ExpectLive(1);
 }
 
+// One of two ranks cannot write its checkpoint's bytes: the other hears of it, and does not wait
+// until its deadline for a rank that never comes.
+TEST_F(ReceiverCudaTest, ARebuildThatFailsAtOneRankFailsAtBothAtOnce) {
+  Advance(1);
+  BoundModel models[2];
+  BoundModel all = Bind();
+  for (BoundModel& model : models) {
+    model.device = all.device;
+    model.close_gate = all.close_gate;
+    model.open_gate = all.open_gate;
+  }
+  for (BoundTensor& tensor : all.tensors) {
+    models[tensor.name == "a.weight" ? 0 : 1].tensors.push_back(tensor);
+  }
+  constexpr milliseconds kDeadline(60'000);
+  const auto sums = MakeLocalRanks(2, kDeadline);
+  std::unique_ptr<Receiver> receivers[2];
+  const auto on_both = [&](auto call) {
+    std::jthread other([&] { call(1); });
+    call(0);
+  };
+  on_both([&](int rank) {
+    models[rank].sum_over_ranks = sums[static_cast<std::size_t>(rank)];
+    receivers[rank] = Must(Receiver::Open(Options(), std::move(models[rank])));
+  });
+  fake_.Fail("cuLaunchKernel", 0, CUDA_ERROR_ILLEGAL_ADDRESS);
+  Status rebuilt[2];
+  const auto begun = std::chrono::steady_clock::now();
+  on_both([&](int rank) { rebuilt[rank] = receivers[rank]->Rebuild(0); });
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, kDeadline / 2);
+  for (int rank : {0, 1}) {
+    EXPECT_FALSE(rebuilt[rank].ok());
+    EXPECT_FALSE(receivers[rank]->status().ready);
+  }
+  on_both([&](int rank) { rebuilt[rank] = receivers[rank]->Rebuild(1); });
+  for (const Status& status : rebuilt) EXPECT_TRUE(status.ok()) << status.ToString();
+  ExpectLive(1);
+}
+
 TEST_F(ReceiverCudaTest, ADeviceThatIsNotThereIsSaid) {
   Advance(1);
   for (const char* name : {"cuda:7", "cuda:x", "rocm:0"}) {
