@@ -197,21 +197,9 @@ CUresult CUDAAPI cuDeviceGet(CUdevice* device, int ordinal) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuDeviceGetName(char* name, int size, CUdevice) {
-  SEGUE_FAKE_ENTER(cuDeviceGetName);
-  std::snprintf(name, static_cast<std::size_t>(size), "fake");
-  return CUDA_SUCCESS;
-}
-
 CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
   SEGUE_FAKE_ENTER(cuDeviceGetAttribute);
   *value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9 : 0;
-  return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuDeviceTotalMem(std::size_t* size, CUdevice) {
-  SEGUE_FAKE_ENTER(cuDeviceTotalMem);
-  *size = std::size_t{1} << 40;
   return CUDA_SUCCESS;
 }
 
@@ -249,13 +237,6 @@ CUresult CUDAAPI cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   SEGUE_FAKE_ENTER(cuCtxGetStreamPriorityRange);
   *least = 0;
   *greatest = -5;
-  return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuMemGetInfo(std::size_t* free, std::size_t* total) {
-  SEGUE_FAKE_ENTER(cuMemGetInfo);
-  *total = std::size_t{1} << 40;
-  *free = *total - World::Get().memory.bytes();
   return CUDA_SUCCESS;
 }
 
@@ -340,14 +321,6 @@ CUresult CUDAAPI cuStreamSynchronize(CUstream handle) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuStreamWaitEvent(CUstream handle, CUevent event, unsigned) {
-  SEGUE_FAKE_ENTER(cuStreamWaitEvent);
-  const FakeEvent waited = *reinterpret_cast<FakeEvent*>(event);
-  if (waited.stream == nullptr) return CUDA_SUCCESS;
-  World::Get().RunUntil(*waited.stream, waited.place);
-  return World::Get().Enqueue(handle, [] {});
-}
-
 CUresult CUDAAPI cuEventCreate(CUevent* handle, unsigned) {
   SEGUE_FAKE_ENTER(cuEventCreate);
   auto* const event = new FakeEvent;
@@ -376,12 +349,6 @@ CUresult CUDAAPI cuEventSynchronize(CUevent handle) {
   SEGUE_FAKE_ENTER(cuEventSynchronize);
   const FakeEvent& event = *reinterpret_cast<FakeEvent*>(handle);
   if (event.stream != nullptr) World::Get().RunUntil(*event.stream, event.place);
-  return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuEventElapsedTime(float* milliseconds, CUevent, CUevent) {
-  SEGUE_FAKE_ENTER(cuEventElapsedTime);
-  *milliseconds = 0;
   return CUDA_SUCCESS;
 }
 

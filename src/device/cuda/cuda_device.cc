@@ -24,7 +24,7 @@ constexpr int kCapabilityMin = 8;
 Digest DifferenceOf(const RowSums& sums) { return {{sums.difference[0], sums.difference[1]}}; }
 Digest BeforeOf(const RowSums& sums) { return {{sums.before[0], sums.before[1]}}; }
 
-// The fault of the lowest number.
+// The fault of the lowest number; of one chunk the first that was found.
 class FirstFault {
  public:
   void Add(std::size_t index, ChunkVerdict verdict, Status detail = {}) {
@@ -78,6 +78,7 @@ class CudaDevice final : public Accelerator {
   Slots upload_;
   std::optional<DensePath> dense_;
   LoadedBatch loaded_;
+  LoadedBatch views_;  // Of chunks that are scanned or written without being loaded.
   std::size_t loaded_count_ = 0;
   DeviceBuffer device_sums_;
   PinnedBuffer host_sums_;
@@ -87,6 +88,7 @@ class CudaDevice final : public Accelerator {
 CudaDevice::~CudaDevice() {
   const ContextScope scope(*context_);
   loaded_ = {};
+  views_ = {};
   dense_.reset();
   kernels_.reset();
   upload_ = {};
@@ -121,7 +123,7 @@ Status CudaDevice::WaitForReaders() {
 
 // Room for whole chunks, which any call may need.
 Status CudaDevice::MakeSlots() {
-  if (dense_ && dense_->slot_size() >= chunk_size_max_) return {};
+  if (dense_ && dense_->group_size_max() >= chunk_size_max_) return {};
   SEGUE_ASSIGN_OR_RETURN(dense_, DensePath::Make(driver(), chunk_size_max_, threads_));
   return {};
 }
@@ -137,9 +139,8 @@ Status CudaDevice::Load(std::span<const ChunkWork> batch) {
   const std::lock_guard lock(mutex_);
   const ContextScope scope(*context_);
   SEGUE_RETURN_IF_ERROR(scope.status());
-  loaded_ = {};
   loaded_count_ = 0;
-  SEGUE_ASSIGN_OR_RETURN(loaded_, LoadedBatch::Make(driver(), upload_, stream_.get(), batch));
+  SEGUE_RETURN_IF_ERROR(loaded_.Load(driver(), upload_, stream_.get(), batch));
   const std::uint64_t sums_size = loaded_.sparse().size() * sizeof(RowSums);
   if (device_sums_.size < sums_size) {
     SEGUE_ASSIGN_OR_RETURN(device_sums_, AllocateDevice(driver(), sums_size));
@@ -216,9 +217,7 @@ Status CudaDevice::PreflightAll(std::span<const ChunkWork> batch, FirstFault& fi
     const std::size_t index = loaded_.sparse()[row];
     const ChunkWork& work = batch[index];
     if (work.view == nullptr && DifferenceOf(sums(row)) != work.after - work.before) {
-      if (!first.get() || first.get()->index > index) {
-        first.Add(index, ChunkVerdict::kPayloadDiffers);
-      }
+      first.Add(index, ChunkVerdict::kPayloadDiffers);
     }
   }
   return RunDense({Kernel::kDensePreflight, &loaded_, batch, loaded_.dense(),
@@ -307,19 +306,19 @@ Status CudaDevice::CheckMemory(const std::byte* address, std::uint64_t size) {
   return {};
 }
 
-// A kernel over chunks that no Load() has prepared; their views go to the device for the while.
+// A kernel over chunks that no Load() has prepared.
 Status CudaDevice::RunAll(Kernel kernel, std::span<const ChunkWork> batch,
                           const std::function<void(std::size_t index, const RowSums& sums)>& take) {
   const std::lock_guard lock(mutex_);
   const ContextScope scope(*context_);
   SEGUE_RETURN_IF_ERROR(scope.status());
   SEGUE_RETURN_IF_ERROR(MakeSlots());
-  LoadedBatch views;
-  SEGUE_ASSIGN_OR_RETURN(views, LoadedBatch::Make(driver(), upload_, stream_.get(), batch));
+  SEGUE_RETURN_IF_ERROR(views_.LoadViews(driver(), upload_, stream_.get(), batch));
+  if (kernel == Kernel::kDenseApply) SEGUE_RETURN_IF_ERROR(WaitForReaders());
   std::vector<std::size_t> items(batch.size());
   std::iota(items.begin(), items.end(), std::size_t{0});
   FirstFault first;
-  SEGUE_RETURN_IF_ERROR(RunDense({kernel, &views, batch, items, take}, first));
+  SEGUE_RETURN_IF_ERROR(RunDense({kernel, &views_, batch, items, take}, first));
   return first.get() ? first.get()->detail : Status();
 }
 
@@ -330,11 +329,6 @@ Status CudaDevice::Scan(std::span<const ChunkWork> batch) {
 }
 
 Status CudaDevice::Write(std::span<const ChunkWork> batch) {
-  {
-    const ContextScope scope(*context_);
-    SEGUE_RETURN_IF_ERROR(scope.status());
-    SEGUE_RETURN_IF_ERROR(WaitForReaders());
-  }
   return RunAll(Kernel::kDenseApply, batch, [](std::size_t, const RowSums&) {});
 }
 

@@ -325,7 +325,8 @@ TEST_F(CudaDeviceTest, ALoadedBatchHoldsItsStreamsOnce) {
   const Stream stream = Must(MakeStream(fake_.driver, StreamPriority::kGreatest));
   Slots slots = Must(Slots::Make(fake_.driver, 4096));
   const auto work = batch.At(nullptr);
-  const LoadedBatch loaded = Must(LoadedBatch::Make(fake_.driver, slots, stream.get(), work));
+  LoadedBatch loaded;
+  ASSERT_TRUE(loaded.Load(fake_.driver, slots, stream.get(), work).ok());
   EXPECT_EQ(loaded.sparse().size(), 4u);
   EXPECT_EQ(loaded.dense().size(), 10u);
   std::uint64_t streams = 0;
@@ -387,6 +388,29 @@ TEST_F(CudaDeviceTest, ScansAndWritesWholeChunksAndParts) {
   }
   ASSERT_TRUE(device->Write(work).ok());
   EXPECT_EQ(live.Read(), batch.target);
+}
+
+// A scrub goes on beside the engine: taking memory and giving it back stops the whole GPU.
+TEST_F(CudaDeviceTest, ScansTakeNoMemoryOnceTheFirstHasRun) {
+  const Batch batch(4);
+  const DeviceBytes live(fake_.driver, batch.base);
+  const auto device = MakeDevice(fake_.driver);
+  auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
+  const std::uint64_t count = batch.base.size() / kWidth;
+  const ViewMap map = Must(
+      ViewMap::Make(ColumnSlice(count / 64, 64, 10, 40, kWidth), count, kWidth, count * kWidth));
+  std::vector<PartSums> parts(work.size());
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    work[i].part = &parts[i];
+    work[i].view = i % 2 == 0 ? &map : nullptr;
+    if (work[i].view != nullptr) work[i].live = reinterpret_cast<std::byte*>(live.address());
+  }
+  ASSERT_TRUE(device->Scan(work).ok());
+  for (const char* symbol : {"cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc"}) {
+    fake_.Fail(symbol, 0, CUDA_ERROR_UNKNOWN);
+    for (const ChunkWork& one : work) EXPECT_TRUE(device->Scan({&one, 1}).ok());
+    fake_.Fail("none", 0);
+  }
 }
 
 TEST_F(CudaDeviceTest, KnowsItsMemory) {
@@ -461,7 +485,7 @@ TEST_F(CudaDeviceTest, SurvivesEveryFailingCall) {
       }
     }
   }
-  EXPECT_GT(failures, 25u);  // Of 34 functions; some are not called, or fail with nobody to tell.
+  EXPECT_GT(failures, 25u);  // Of 30 functions; some are not called, or fail with nobody to tell.
 }
 
 }  // namespace

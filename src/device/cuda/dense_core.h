@@ -114,34 +114,31 @@ class DenseWalk {
     std::uint64_t block_key[2];
     MakeBlockKey(row_.place, block, block_key);
     warp_.Each([&](unsigned lane) {
-      const std::uint64_t one[2] = {1, 1};
-      DigestSums before;
-      DigestSums after;
+      WordSums before;
+      WordSums after;
       for (unsigned index = lane * kPieceWords; index < kDigestBlockWords;
            index += kLaneCount * kPieceWords) {
         const std::uint64_t offset = block * kDigestBlockSize + std::uint64_t{index} * 4;
-        if (offset < row_.place.size) TakePiece(offset, index, one, before, after);
+        if (offset < row_.place.size) TakePiece(offset, index, before, after);
       }
-      for (unsigned k = 0; k < 2; ++k) {
-        before_[k][lane] += before.lane[k] * block_key[k];
-        after_[k][lane] += after.lane[k] * block_key[k];
-      }
+      AddTo(before_, lane, before, block_key);
+      AddTo(after_, lane, after, block_key);
     });
   }
 
-  SEGUE_KERNEL void TakePiece(std::uint64_t offset, unsigned index, const std::uint64_t one[2],
-                              DigestSums& before, DigestSums& after) {
+  SEGUE_KERNEL void TakePiece(std::uint64_t offset, unsigned index, WordSums& before,
+                              WordSums& after) {
     const std::uint64_t left = row_.place.size - offset;
     std::byte* const live = row_.place.live + offset;
     const Piece old_words = Piece::Load(live, left);
     for (unsigned i = 0; i < kPieceWords; ++i) {
-      before.Add(old_words.word[i], index + i, keys_, one);
+      before.Add(old_words.word[i], index + i, keys_);
     }
     if constexpr (kPass != DensePass::kScan) {
       Piece words = Piece::Load(row_.bytes + offset, left);
       for (unsigned i = 0; i < kPieceWords; ++i) {
         if (!row_.replaces) words.word[i] ^= old_words.word[i];
-        after.Add(words.word[i], index + i, keys_, one);
+        after.Add(words.word[i], index + i, keys_);
       }
       if constexpr (kPass == DensePass::kApply) words.Store(live, left);
     }
@@ -166,22 +163,18 @@ class DenseWalk {
     MakeBlockKey(row_.place, offset / kDigestBlockSize, block_key);
     std::byte* const live = row_.place.live + target;
     const std::uint64_t old_value = LoadElement<W>(live);
-    AddWhole<W>(before_, lane, old_value, offset, block_key);
+    AddTo(before_, lane, SumElement<W>(old_value, offset, keys_), block_key);
     if constexpr (kPass != DensePass::kScan) {
       std::uint64_t new_value = LoadElement<W>(row_.bytes + offset);
       if (!row_.replaces) new_value ^= old_value;
-      AddWhole<W>(after_, lane, new_value, offset, block_key);
+      AddTo(after_, lane, SumElement<W>(new_value, offset, keys_), block_key);
       if constexpr (kPass == DensePass::kApply) StoreElement<W>(live, new_value);
     }
   }
 
-  template <unsigned W>
-  SEGUE_KERNEL void AddWhole(Lanes<std::uint64_t> (&lanes)[2], unsigned lane, std::uint64_t value,
-                             std::uint64_t offset, const std::uint64_t block_key[2]) {
-    DigestSums sums;
-    const std::uint64_t low = W == 8 ? value & 0xffffffff : value;
-    AddElement<W>(sums, low, value >> 32 * (W / 8), offset, keys_, block_key);
-    for (unsigned k = 0; k < 2; ++k) lanes[k][lane] += sums.lane[k];
+  SEGUE_KERNEL static void AddTo(Lanes<std::uint64_t> (&lanes)[2], unsigned lane,
+                                 const WordSums& sums, const std::uint64_t block_key[2]) {
+    for (unsigned k = 0; k < 2; ++k) lanes[k][lane] += sums.lane[k] * block_key[k];
   }
 
   const Warp& warp_;

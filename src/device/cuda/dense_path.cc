@@ -40,6 +40,8 @@ Result<DensePath> DensePath::Make(const DriverPointer& driver, std::uint64_t chu
   return path;
 }
 
+std::uint64_t DensePath::group_size_max() const { return slots_.size() - kRowsRoom; }
+
 DensePath::Group DensePath::NextGroup(const DenseRun& run,
                                       std::span<const std::size_t> items) const {
   Group group;
@@ -47,7 +49,7 @@ DensePath::Group DensePath::NextGroup(const DenseRun& run,
   std::size_t count = 0;
   while (count < items.size() && count < kGroupCountMax) {
     const std::uint64_t more = HasBytes(run) ? Aligned(run.batch[items[count]].size) : 0;
-    if (size + more > slots_.size() - kRowsRoom) break;
+    if (size + more > group_size_max()) break;
     group.offsets.push_back(size);
     size += more;
     ++count;

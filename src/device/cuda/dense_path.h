@@ -46,7 +46,8 @@ class DensePath {
   Result<std::optional<Undecodable>> Run(const KernelSet& kernels, const DenseRun& run,
                                          CUstream stream);
 
-  std::uint64_t slot_size() const { return slots_.size(); }
+  // Bytes of chunks that a group may have.
+  std::uint64_t group_size_max() const;
 
  private:
   // What one slot holds: the bytes of some chunks, then their rows.

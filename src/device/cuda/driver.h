@@ -18,16 +18,13 @@
   X(cuDriverGetVersion)          \
   X(cuDeviceGetCount)            \
   X(cuDeviceGet)                 \
-  X(cuDeviceGetName)             \
   X(cuDeviceGetAttribute)        \
-  X(cuDeviceTotalMem)            \
   X(cuDevicePrimaryCtxRetain)    \
   X(cuDevicePrimaryCtxRelease)   \
   X(cuCtxPushCurrent)            \
   X(cuCtxPopCurrent)             \
   X(cuCtxSynchronize)            \
   X(cuCtxGetStreamPriorityRange) \
-  X(cuMemGetInfo)                \
   X(cuPointerGetAttribute)       \
   X(cuMemAlloc)                  \
   X(cuMemFree)                   \
@@ -38,12 +35,10 @@
   X(cuStreamCreateWithPriority)  \
   X(cuStreamDestroy)             \
   X(cuStreamSynchronize)         \
-  X(cuStreamWaitEvent)           \
   X(cuEventCreate)               \
   X(cuEventDestroy)              \
   X(cuEventRecord)               \
   X(cuEventSynchronize)          \
-  X(cuEventElapsedTime)          \
   X(cuModuleLoadData)            \
   X(cuModuleUnload)              \
   X(cuModuleGetFunction)         \

@@ -70,15 +70,13 @@ SEGUE_KERNEL std::uint64_t LocateInChunk(const ChunkPlaceRow& place, std::uint32
   return Locate(*place.view, place.first_element + position);
 }
 
-// Both lanes of a digest, of one lane of a warp.
-struct DigestSums {
+// Words of one block times their keys; times the block's key they are what the words add to a
+// digest.
+struct WordSums {
   std::uint64_t lane[2] = {0, 0};
 
-  // `word`: the value (or a difference of values) of the word at `index` of its block.
-  SEGUE_KERNEL void Add(std::uint64_t word, unsigned index, const WordKeys& keys,
-                        const std::uint64_t block_key[2]) {
-    lane[0] += word * (keys.lane[0][index] * block_key[0]);
-    lane[1] += word * (keys.lane[1][index] * block_key[1]);
+  SEGUE_KERNEL void Add(std::uint64_t word, unsigned index, const WordKeys& keys) {
+    for (unsigned k = 0; k < 2; ++k) lane[k] += word * keys.lane[k][index];
   }
 };
 
@@ -89,18 +87,18 @@ SEGUE_KERNEL void MakeBlockKey(const ChunkPlaceRow& place, std::uint64_t block,
   }
 }
 
-// Adds `value` (or a difference of values) of the element at byte `offset` of its chunk.
+// Of the element at byte `offset` of its chunk, all other bytes counting as zero.
 template <unsigned W>
-SEGUE_KERNEL void AddElement(DigestSums& sums, std::uint64_t low, std::uint64_t high,
-                             std::uint64_t offset, const WordKeys& keys,
-                             const std::uint64_t block_key[2]) {
+SEGUE_KERNEL WordSums SumElement(std::uint64_t value, std::uint64_t offset, const WordKeys& keys) {
   const auto word = static_cast<unsigned>(offset % kDigestBlockSize / 4);
+  WordSums sums;
   if constexpr (W == 8) {
-    sums.Add(low, word, keys, block_key);
-    sums.Add(high, word + 1, keys, block_key);
+    sums.Add(value & 0xffffffff, word, keys);
+    sums.Add(value >> 32, word + 1, keys);
   } else {
-    sums.Add(low << 8 * (offset & 3), word, keys, block_key);
+    sums.Add(value << 8 * (offset & 3), word, keys);
   }
+  return sums;
 }
 
 }  // namespace segue::cuda

@@ -61,64 +61,48 @@ struct DeviceWarp {
   }
 };
 
-// Calls run(row number, warp, keys) for the rows of this block's warps, the word keys in shared
-// memory.
-template <typename Run>
-__device__ void ForEachRow(const std::uint32_t* word_keys, std::uint64_t row_count, Run run) {
+// One row a warp of this block, the word keys in shared memory.
+template <typename Row, RowSums (*kRun)(const DeviceWarp&, const Row&, const WordKeys&)>
+__device__ void RunRows(const Row* rows, std::uint64_t row_count, const std::uint32_t* word_keys,
+                        RowSums* sums) {
   __shared__ std::uint32_t keys[2 * kDigestBlockWords];
   for (unsigned i = threadIdx.x; i < 2 * kDigestBlockWords; i += blockDim.x) keys[i] = word_keys[i];
   __syncthreads();
-  const DeviceWarp warp = {threadIdx.x % kLaneCount};
   const std::uint64_t row = std::uint64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / kLaneCount;
-  if (row < row_count) run(row, warp, WordKeys{{keys, keys + kDigestBlockWords}});
-}
-
-template <bool kWrite>
-__device__ void RunSparse(const SparseRow* rows, std::uint64_t row_count,
-                          const std::uint32_t* word_keys, RowSums* sums) {
-  ForEachRow(word_keys, row_count,
-             [&](std::uint64_t row, const DeviceWarp& warp, const WordKeys& keys) {
-               const RowSums found = RunSparseRow<DeviceWarp, kWrite>(warp, rows[row], keys);
-               if (warp.lane == 0) sums[row] = found;
-             });
-}
-
-template <DensePass kPass>
-__device__ void RunDense(const DenseRow* rows, std::uint64_t row_count,
-                         const std::uint32_t* word_keys, RowSums* sums) {
-  ForEachRow(word_keys, row_count,
-             [&](std::uint64_t row, const DeviceWarp& warp, const WordKeys& keys) {
-               const RowSums found = RunDenseRow<DeviceWarp, kPass>(warp, rows[row], keys);
-               if (warp.lane == 0) sums[row] = found;
-             });
+  if (row >= row_count) return;
+  const DeviceWarp warp = {threadIdx.x % kLaneCount};
+  const RowSums found = kRun(warp, rows[row], WordKeys{{keys, keys + kDigestBlockWords}});
+  if (warp.lane == 0) sums[row] = found;
 }
 
 }  // namespace
+
+#define SEGUE_ENTRY extern "C" __global__ void __launch_bounds__(kBlockThreads)
+
+SEGUE_ENTRY segue_sparse_preflight(const SparseRow* rows, std::uint64_t row_count,
+                                   const std::uint32_t* word_keys, RowSums* sums) {
+  RunRows<SparseRow, RunSparseRow<DeviceWarp, false>>(rows, row_count, word_keys, sums);
+}
+
+SEGUE_ENTRY segue_sparse_apply(const SparseRow* rows, std::uint64_t row_count,
+                               const std::uint32_t* word_keys, RowSums* sums) {
+  RunRows<SparseRow, RunSparseRow<DeviceWarp, true>>(rows, row_count, word_keys, sums);
+}
+
+SEGUE_ENTRY segue_dense_scan(const DenseRow* rows, std::uint64_t row_count,
+                             const std::uint32_t* word_keys, RowSums* sums) {
+  RunRows<DenseRow, RunDenseRow<DeviceWarp, DensePass::kScan>>(rows, row_count, word_keys, sums);
+}
+
+SEGUE_ENTRY segue_dense_preflight(const DenseRow* rows, std::uint64_t row_count,
+                                  const std::uint32_t* word_keys, RowSums* sums) {
+  RunRows<DenseRow, RunDenseRow<DeviceWarp, DensePass::kPreflight>>(rows, row_count, word_keys,
+                                                                    sums);
+}
+
+SEGUE_ENTRY segue_dense_apply(const DenseRow* rows, std::uint64_t row_count,
+                              const std::uint32_t* word_keys, RowSums* sums) {
+  RunRows<DenseRow, RunDenseRow<DeviceWarp, DensePass::kApply>>(rows, row_count, word_keys, sums);
+}
+
 }  // namespace segue::cuda
-
-#define SEGUE_ENTRY extern "C" __global__ void __launch_bounds__(segue::cuda::kBlockThreads)
-
-SEGUE_ENTRY segue_sparse_preflight(const segue::cuda::SparseRow* rows, std::uint64_t row_count,
-                                   const std::uint32_t* word_keys, segue::cuda::RowSums* sums) {
-  segue::cuda::RunSparse<false>(rows, row_count, word_keys, sums);
-}
-
-SEGUE_ENTRY segue_sparse_apply(const segue::cuda::SparseRow* rows, std::uint64_t row_count,
-                               const std::uint32_t* word_keys, segue::cuda::RowSums* sums) {
-  segue::cuda::RunSparse<true>(rows, row_count, word_keys, sums);
-}
-
-SEGUE_ENTRY segue_dense_scan(const segue::cuda::DenseRow* rows, std::uint64_t row_count,
-                             const std::uint32_t* word_keys, segue::cuda::RowSums* sums) {
-  segue::cuda::RunDense<segue::cuda::DensePass::kScan>(rows, row_count, word_keys, sums);
-}
-
-SEGUE_ENTRY segue_dense_preflight(const segue::cuda::DenseRow* rows, std::uint64_t row_count,
-                                  const std::uint32_t* word_keys, segue::cuda::RowSums* sums) {
-  segue::cuda::RunDense<segue::cuda::DensePass::kPreflight>(rows, row_count, word_keys, sums);
-}
-
-SEGUE_ENTRY segue_dense_apply(const segue::cuda::DenseRow* rows, std::uint64_t row_count,
-                              const std::uint32_t* word_keys, segue::cuda::RowSums* sums) {
-  segue::cuda::RunDense<segue::cuda::DensePass::kApply>(rows, row_count, word_keys, sums);
-}

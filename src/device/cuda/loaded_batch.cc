@@ -48,36 +48,53 @@ Status LoadStreams(Uploader& uploader, const host::SparseChunk& chunk, SparseRow
 
 }  // namespace
 
-Result<LoadedBatch> LoadedBatch::Make(const DriverPointer& driver, Slots& slots, CUstream stream,
-                                      std::span<const ChunkWork> batch) {
-  LoadedBatch loaded;
-  SEGUE_ASSIGN_OR_RETURN(loaded.memory_, AllocateDevice(driver, loaded.Plan(batch)));
-  Uploader uploader(driver, slots, loaded.memory_.address(), stream);
-  SEGUE_RETURN_IF_ERROR(loaded.LoadViews(uploader, batch));
-  SEGUE_RETURN_IF_ERROR(loaded.LoadSparse(uploader, batch));
-  SEGUE_RETURN_IF_ERROR(uploader.Finish());
-  return loaded;
+Status LoadedBatch::Load(const DriverPointer& driver, Slots& slots, CUstream stream,
+                         std::span<const ChunkWork> batch) {
+  const std::uint64_t views = PlanViews(batch);
+  SEGUE_RETURN_IF_ERROR(Allocate(driver, views + PlanSparse(batch)));
+  Uploader uploader(driver, slots, memory_.address(), stream);
+  SEGUE_RETURN_IF_ERROR(UploadViews(uploader, batch));
+  SEGUE_RETURN_IF_ERROR(UploadSparse(uploader, batch));
+  return uploader.Finish();
 }
 
-// Sorts the work, and counts what goes to the device.
-std::uint64_t LoadedBatch::Plan(std::span<const ChunkWork> batch) {
+Status LoadedBatch::LoadViews(const DriverPointer& driver, Slots& slots, CUstream stream,
+                              std::span<const ChunkWork> batch) {
+  SEGUE_RETURN_IF_ERROR(Allocate(driver, PlanViews(batch)));
+  Uploader uploader(driver, slots, memory_.address(), stream);
+  SEGUE_RETURN_IF_ERROR(UploadViews(uploader, batch));
+  return uploader.Finish();
+}
+
+Status LoadedBatch::Allocate(const DriverPointer& driver, std::uint64_t size) {
+  if (memory_.size >= size) return {};
+  memory_ = {};  // Not both at a time.
+  SEGUE_ASSIGN_OR_RETURN(memory_, AllocateDevice(driver, size));
+  return {};
+}
+
+// Room for what goes to the device, paddings included.
+std::uint64_t LoadedBatch::PlanViews(std::span<const ChunkWork> batch) {
+  views_.clear();
+  for (const ChunkWork& work : batch) {
+    if (work.view != nullptr) views_.emplace(work.view, 0);
+  }
+  return views_.size() * (sizeof(KernelView) + kRowAlignment);
+}
+
+std::uint64_t LoadedBatch::PlanSparse(std::span<const ChunkWork> batch) {
+  sparse_.clear();
+  dense_.clear();
   std::uint64_t size = kRowAlignment;
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    const ChunkWork& work = batch[i];
-    if (work.view != nullptr && views_.emplace(work.view, 0).second) {
-      size += sizeof(KernelView) + kRowAlignment;
-    }
-    if (work.encoding == DeviceEncoding::kSparse) {
-      sparse_.push_back(i);
-      size += StreamRoom(work.sparse) + sizeof(SparseRow);
-    } else {
-      dense_.push_back(i);
-    }
+    const bool is_sparse = batch[i].encoding == DeviceEncoding::kSparse;
+    (is_sparse ? sparse_ : dense_).push_back(i);
+    if (is_sparse) size += StreamRoom(batch[i].sparse) + sizeof(SparseRow);
   }
   return size;
 }
 
-Status LoadedBatch::LoadViews(Uploader& uploader, std::span<const ChunkWork> batch) {
+Status LoadedBatch::UploadViews(Uploader& uploader, std::span<const ChunkWork> batch) {
   for (const ChunkWork& work : batch) {
     if (work.view == nullptr || views_[work.view] != 0) continue;
     const KernelView view = MakeKernelView(*work.view);
@@ -86,7 +103,8 @@ Status LoadedBatch::LoadViews(Uploader& uploader, std::span<const ChunkWork> bat
   return {};
 }
 
-Status LoadedBatch::LoadSparse(Uploader& uploader, std::span<const ChunkWork> batch) {
+Status LoadedBatch::UploadSparse(Uploader& uploader, std::span<const ChunkWork> batch) {
+  sparse_rows_ = 0;
   if (sparse_.empty()) return {};
   std::vector<SparseRow> rows(sparse_.size());
   for (std::size_t i = 0; i < sparse_.size(); ++i) {

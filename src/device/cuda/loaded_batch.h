@@ -18,10 +18,14 @@ namespace segue::cuda {
 
 class LoadedBatch {
  public:
-  LoadedBatch() = default;
-  // Everything is enqueued on `stream`. ResourceExhausted where it does not fit.
-  static Result<LoadedBatch> Make(const DriverPointer& driver, Slots& slots, CUstream stream,
-                                  std::span<const ChunkWork> batch);
+  // In place of the batch before, whose memory serves where it is large enough: the driver makes
+  // the whole GPU wait to take memory back. Everything is enqueued on `stream`. ResourceExhausted
+  // where it does not fit.
+  Status Load(const DriverPointer& driver, Slots& slots, CUstream stream,
+              std::span<const ChunkWork> batch);
+  // For kernels that read no staged data: views alone.
+  Status LoadViews(const DriverPointer& driver, Slots& slots, CUstream stream,
+                   std::span<const ChunkWork> batch);
 
   // Work of encoding `sparse`, ascending: what row i stands for.
   std::span<const std::size_t> sparse() const { return sparse_; }
@@ -34,9 +38,11 @@ class LoadedBatch {
   std::uint64_t size() const { return memory_.size; }
 
  private:
-  std::uint64_t Plan(std::span<const ChunkWork> batch);
-  Status LoadViews(Uploader& uploader, std::span<const ChunkWork> batch);
-  Status LoadSparse(Uploader& uploader, std::span<const ChunkWork> batch);
+  std::uint64_t PlanViews(std::span<const ChunkWork> batch);
+  std::uint64_t PlanSparse(std::span<const ChunkWork> batch);
+  Status Allocate(const DriverPointer& driver, std::uint64_t size);
+  Status UploadViews(Uploader& uploader, std::span<const ChunkWork> batch);
+  Status UploadSparse(Uploader& uploader, std::span<const ChunkWork> batch);
 
   DeviceBuffer memory_;
   std::map<const ViewMap*, CUdeviceptr> views_;

@@ -10,16 +10,20 @@
 
 namespace segue::cuda {
 
+SEGUE_KERNEL unsigned CountOnes(std::uint32_t word) {
+#ifdef __CUDA_ARCH__
+  return static_cast<unsigned>(__popc(word));
+#else
+  return static_cast<unsigned>(__builtin_popcount(word));
+#endif
+}
+
 // Place of the one of rank `rank` (from 0) in `word`, which has more ones than that.
 SEGUE_KERNEL unsigned SelectOne(std::uint32_t word, unsigned rank) {
   unsigned place = 0;
   for (unsigned half = 16; half != 0; half /= 2) {
     const std::uint32_t low = word & ((1u << half) - 1);
-#ifdef __CUDA_ARCH__
-    const auto ones = static_cast<unsigned>(__popc(low));
-#else
-    const auto ones = static_cast<unsigned>(__builtin_popcount(low));
-#endif
+    const unsigned ones = CountOnes(low);
     if (rank >= ones) {
       rank -= ones;
       word >>= half;
@@ -29,14 +33,6 @@ SEGUE_KERNEL unsigned SelectOne(std::uint32_t word, unsigned rank) {
     }
   }
   return place;
-}
-
-SEGUE_KERNEL unsigned CountOnes(std::uint32_t word) {
-#ifdef __CUDA_ARCH__
-  return static_cast<unsigned>(__popc(word));
-#else
-  return static_cast<unsigned>(__builtin_popcount(word));
-#endif
 }
 
 // The low bits of change `index`.
@@ -180,21 +176,12 @@ class SparseWalk {
     const std::uint64_t offset = std::uint64_t{position} * W;
     std::uint64_t block_key[2];
     MakeBlockKey(row_.place, offset / kDigestBlockSize, block_key);
-    DigestSums sums;
-    if constexpr (W == 8) {
-      AddElement<W>(sums, (new_value & 0xffffffff) - (old_value & 0xffffffff),
-                    (new_value >> 32) - (old_value >> 32), offset, keys_, block_key);
-    } else {
-      AddElement<W>(sums, new_value - old_value, 0, offset, keys_, block_key);
+    const WordSums before = SumElement<W>(old_value, offset, keys_);
+    const WordSums after = SumElement<W>(new_value, offset, keys_);
+    for (unsigned k = 0; k < 2; ++k) {
+      difference_[k][lane] += (after.lane[k] - before.lane[k]) * block_key[k];
     }
-    difference_[0][lane] += sums.lane[0];
-    difference_[1][lane] += sums.lane[1];
-    if constexpr (!kWrite) {
-      DigestSums old_sums;
-      AddElement<W>(old_sums, W == 8 ? old_value & 0xffffffff : old_value,
-                    old_value >> 32 * (W / 8), offset, keys_, block_key);
-      touched_[lane] += old_sums.lane[0];
-    }
+    if constexpr (!kWrite) touched_[lane] += before.lane[0] * block_key[0];
   }
 
   const Warp& warp_;
