@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from segue import _core
 from segue.errors import InvalidArgumentError
 from segue.receiver import keep_until_the_end
+from segue.steps import UpdateSteps
 from segue.weights import Weights
 
 
-class ReceiverGroup:
+class ReceiverGroup(UpdateSteps):
     """Receivers of one engine, as one: an update stages all, closes all gates, applies all, and
     only then opens them again. Where one lineage fails, none has moved.
 
@@ -86,26 +87,6 @@ class ReceiverGroup:
         """Begins to fetch, check and stage all, and returns at once."""
         self._call("prepare", session, *_targets(to))
 
-    def wait_prepared(self):
-        """Waits until nothing is being prepared; raises what the prepare failed with."""
-        self._call("wait_prepared")
-
-    def apply(self, session="", *, flush_cache=True, abort_requests=False):
-        """Closes all gates, applies what is prepared, and proves it."""
-        self._call("apply", session, flush_cache, abort_requests)
-
-    def resume(self, session="", *, keep_pause=False):
-        """Opens the gates after an apply and lets the engine go on."""
-        self._call("resume", session, keep_pause)
-
-    def abort(self, session=""):
-        """Gives up a prepare or what it made."""
-        self._call("abort", session)
-
-    def clear(self):
-        """Forgets an update that failed, was aborted or has resumed."""
-        self._call("clear")
-
     def follow(self, interval=0.1):
         """From now on looks every `interval` seconds, and takes the newest of each, together, as
         soon as any lineage has something newer (with `same_version`: once all have it)."""
@@ -132,25 +113,9 @@ class ReceiverGroup:
         for receiver in self._receivers:
             receiver.close()
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
-    def __reduce__(self):
-        raise TypeError("a ReceiverGroup cannot be pickled: open one in each process")
-
-    def _call(self, method, *arguments):
-        return self._naming_replaced(getattr(self.open()._core, method), *arguments)
-
-    def _naming_replaced(self, call, *arguments):
-        try:
-            return call(*arguments)
-        except InvalidArgumentError as error:
-            for receiver in self._receivers:
-                receiver._raise_if_replaced(error)
-            raise
+    def _raise_if_replaced(self, error):
+        for receiver in self._receivers:
+            receiver._raise_if_replaced(error)
 
 
 def step_all(*weights, timeout=30.0):

@@ -8,6 +8,7 @@ import weakref
 
 from segue import _core
 from segue.errors import InvalidArgumentError
+from segue.steps import UpdateSteps
 from segue.tensors import describe
 
 _open = weakref.WeakSet()
@@ -18,7 +19,7 @@ def keep_until_the_end(receiver):
     _open.add(receiver)
 
 
-class Receiver:
+class Receiver(UpdateSteps):
     """Brings live weights from version to version: stages a delta while they are used, holds the
     users at the gate for the apply alone, and reports a version only after proof.
 
@@ -132,26 +133,6 @@ class Receiver:
         if another version is held. The session's name is for the calls that follow."""
         self._call("prepare", session, to, base)
 
-    def wait_prepared(self):
-        """Waits until nothing is being prepared; raises what the prepare failed with."""
-        self._call("wait_prepared")
-
-    def apply(self, session="", *, flush_cache=True, abort_requests=False):
-        """Applies what is prepared, behind the closed gate, and proves it."""
-        self._call("apply", session, flush_cache, abort_requests)
-
-    def resume(self, session="", *, keep_pause=False):
-        """Opens the gate after an apply and lets the engine go on."""
-        self._call("resume", session, keep_pause)
-
-    def abort(self, session=""):
-        """Gives up a prepare or what it made."""
-        self._call("abort", session)
-
-    def clear(self):
-        """Forgets an update that failed, was aborted or has resumed."""
-        self._call("clear")
-
     def follow(self, interval=0.1):
         """From now on looks for newer versions every `interval` seconds, in the background, and
         takes them."""
@@ -178,25 +159,6 @@ class Receiver:
             self._core.close()
         _open.discard(self)
         self._parts, self._bound = [], _Bound()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
-    def __reduce__(self):
-        raise TypeError("a Receiver cannot be pickled: open one in each process")
-
-    def _call(self, method, *arguments):
-        return self._naming_replaced(getattr(self.open()._core, method), *arguments)
-
-    def _naming_replaced(self, call, *arguments):
-        try:
-            return call(*arguments)
-        except InvalidArgumentError as error:
-            self._raise_if_replaced(error)
-            raise
 
     def _raise_if_replaced(self, error):
         replaced = self._bound.replaced()
