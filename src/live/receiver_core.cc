@@ -3,7 +3,6 @@
 // ReceiverCore: the states, and who may move them.
 #include "live/receiver_core.h"
 
-#include <algorithm>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -11,39 +10,6 @@
 #include "base/out_of_memory.h"
 
 namespace segue {
-namespace {
-
-double SecondsBetween(std::uint64_t from_ns, std::uint64_t to_ns) {
-  return static_cast<double>(to_ns - from_ns) * 1e-9;
-}
-
-Status CheckpointBeyond(const ReceiverOptions& options, std::uint64_t held) {
-  const std::string wanted = std::to_string(*options.version);
-  return VersionMismatch("checkpoint '" + options.checkpoint + "' is version " +
-                         std::to_string(held) + " of lineage '" + options.lineage +
-                         "', after version " + wanted +
-                         " that is asked for: Segue only goes forward; start from a checkpoint of "
-                         "version " +
-                         wanted + " or of an earlier one");
-}
-
-}  // namespace
-
-std::string_view ReceiverStateName(ReceiverState state) {
-  switch (state) {
-    case ReceiverState::kIdle: return "IDLE";
-    case ReceiverState::kPreparing: return "PREPARING";
-    case ReceiverState::kPrepared: return "PREPARED";
-    case ReceiverState::kApplying: return "APPLYING";
-    case ReceiverState::kApplied: return "APPLIED";
-    case ReceiverState::kResuming: return "RESUMING";
-    case ReceiverState::kResumed: return "RESUMED";
-    case ReceiverState::kFailed: return "FAILED";
-    case ReceiverState::kAborted: return "ABORTED";
-    case ReceiverState::kPoisoned: return "POISONED";
-  }
-  return "UNKNOWN";
-}
 
 ReceiverCore::ReceiverCore(const std::vector<ReceiverOptions>& lineages, EngineHooks hooks,
                            bool same_version, LiveEnvironment& environment)
@@ -55,20 +21,6 @@ ReceiverCore::ReceiverCore(const std::vector<ReceiverOptions>& lineages, EngineH
 ReceiverCore::~ReceiverCore() {
   follow_task_.reset();
   prepare_task_.reset();
-}
-
-Status ReceiverCore::Start() {
-  SEGUE_RETURN_IF_ERROR(engine_.Hold());
-  const Status doubts = engine_.Doubts();
-  SEGUE_RETURN_IF_ERROR(Begin());
-  const std::lock_guard lock(mutex_);
-  message_ = doubts.message();
-  return {};
-}
-
-Status ReceiverCore::StartBound(std::vector<BoundModel> models) {
-  SEGUE_RETURN_IF_ERROR(engine_.HoldBound(std::move(models)));
-  return Begin();
 }
 
 EngineRequest ReceiverCore::RequestOfAll(const PrepareRequest& part) const {
@@ -222,37 +174,6 @@ Status ReceiverCore::Update(const EngineRequest& request, const ApplyChoices& ch
   return Resume(request.session, /*keep_pause=*/false);
 }
 
-Status ReceiverCore::Rebuild(const EngineRequest& request) {
-  ReceiverState before;
-  {
-    const std::lock_guard lock(mutex_);
-    if (IsBusy()) return InProgress();
-    before = std::exchange(state_, ReceiverState::kApplying);
-    session_ = "rebuild";
-    rebuilding_ = true;
-  }
-  Status so_far = engine_.CheckRebuild(request);
-  Pause pause;
-  pause.started_ns = NowInNanoseconds();
-  if (so_far.ok()) so_far = engine_.Pause();
-  Status status = engine_.CloseToLoad(so_far);
-  pause.fenced_ns = NowInNanoseconds();
-  const std::vector<std::uint64_t> held = held_versions();
-  if (status.ok()) status = engine_.Load();
-  if (!status.ok() && engine_.IsServing()) {
-    // Nothing was touched: the version held serves on.
-    if (engine_.steps().paused()) status = WithOutcomeOf(engine_.steps().CallOff(), status);
-    return EndRebuild(before, status);
-  }
-  for (Part& part : parts_) {
-    if (part.scrubber) part.scrubber->Forgive();
-  }
-  if (status.ok()) status = CatchUp(request, /*reopen=*/false);
-  if (status.ok()) return FinishRebuild(held, pause);
-  engine_.Poison();
-  return EndRebuild(ReceiverState::kPoisoned, status);
-}
-
 Status ReceiverCore::Release() {
   std::string session;
   ReceiverState state;
@@ -301,12 +222,6 @@ Result<std::vector<std::optional<std::uint64_t>>> ReceiverCore::Newest() const {
   return newest;
 }
 
-std::vector<std::uint64_t> ReceiverCore::held_versions() const {
-  std::vector<std::uint64_t> held(size());
-  for (std::size_t i = 0; i < size(); ++i) held[i] = weights(i).version().version;
-  return held;
-}
-
 Status ReceiverCore::Take(const FollowRequest& request) {
   EngineRequest update;
   update.session = request.session;
@@ -319,133 +234,12 @@ Status ReceiverCore::Take(const FollowRequest& request) {
   return Update(update, {});
 }
 
-ReceiverState ReceiverCore::StateOf(const std::string& session) const {
-  const std::lock_guard lock(mutex_);
-  return session == session_ ? state_ : ReceiverState::kIdle;
-}
-
-void ReceiverCore::NoteLook(const Status& status) {
-  const std::lock_guard lock(mutex_);
-  look_message_ = status.message();
-}
-
-ReceiverStatus ReceiverCore::GetStatus(std::size_t i) const {
-  const Part& part = parts_[i];
-  const LiveVersion held = weights(i).version();
-  ReceiverStatus status;
-  status.name = engine_.lineage(i).options().name;
-  status.lineage = held.lineage;
-  status.version = held.version;
-  status.digest = held.digest.ToHex();
-  status.plan_digest = weights(i).plan().digest().ToHex();
-  status.model_bytes = weights(i).plan().model_size();
-  status.engines = weights(i).engine_count();
-  status.applied_count = held.applied_count;
-  if (part.scrubber) {
-    status.scrub_passes = part.scrubber->passes();
-    status.scrub_faults = part.scrubber->faults();
-  }
-  const std::lock_guard lock(mutex_);
-  status.state = state_;
-  status.message = message_.empty() ? look_message_ : message_;
-  if (status.message.empty() && !engine_.lineage(i).is_known()) {
-    status.message = "lineage '" + status.lineage + "' has no version in the store yet";
-  }
-  status.session = session_;
-  status.manifest_sha256 = part.manifest_sha256;
-  status.last = part.last;
-  status.failure = Outcome().code();
-  status.base_version = part.base_version.value_or(held.version);
-  status.target_version = part.target_version.value_or(held.version);
-  const Status why_not = CheckReady(i);
-  status.ready = why_not.ok();
-  if (!why_not.ok() && !why_not.message().empty()) status.message = why_not.message();
-  return status;
-}
-
-ReceiverCounts ReceiverCore::GetCounts(std::size_t i) const {
-  const LiveLineage& lineage = engine_.lineage(i);
-  ReceiverCounts counts;
-  counts.newest_version = std::max(lineage.newest_seen(), weights(i).version().version);
-  counts.look_failures = lineage.look_failures();
-  const std::lock_guard lock(mutex_);
-  counts.update_failures = update_failures_;
-  counts.pause_failures = pause_failures_;
-  counts.pauses = parts_[i].pauses;
-  return counts;
-}
-
-// Lock held. Not OK without a message: `message_` has the reason.
-Status ReceiverCore::CheckReady(std::size_t i) const {
-  SEGUE_RETURN_IF_ERROR(weights(i).CheckCurrent());
-  const auto& scrubber = parts_[i].scrubber;
-  if (scrubber && scrubber->found_fault()) return engine_.lineage(i).Wrong();
-  SEGUE_RETURN_IF_ERROR(engine_.lineage(i).CheckHealth());
-  if (!ready_) return Unavailable(message_);
-  if (rebuilding_) return Unavailable("the weights are being rebuilt");
-  const bool holds = state_ == ReceiverState::kApplying || state_ == ReceiverState::kApplied ||
-                     state_ == ReceiverState::kResuming;
-  if (!holds || !prepared_ || !prepared_->holds(i)) return {};
-  return Unavailable(message_.empty() ? state_ == ReceiverState::kApplying
-                                            ? "an update is being applied: the gate closes "
-                                              "once no engine is inside"
-                                            : "the gate is closed until the update is "
-                                              "resumed"
-                                      : message_);
-}
-
 // What its scans find counts in every update.
 void ReceiverCore::HearScrubbers() {
   for (std::size_t i = 0; i < size(); ++i) {
     const auto& scrubber = parts_[i].scrubber;
     if (scrubber && scrubber->found_fault()) engine_.lineage(i).MarkWrong();
   }
-}
-
-Status ReceiverCore::CheckStart() const {
-  for (std::size_t i = 0; i < size(); ++i) {
-    const auto wanted = engine_.lineage(i).options().version;
-    const std::uint64_t held = weights(i).version().version;
-    if (!wanted || held <= *wanted) continue;
-    if (engine_.lineage(i).was_loaded())
-      return CheckpointBeyond(engine_.lineage(i).options(), held);
-    return VersionMismatch("version " + std::to_string(*wanted) + " of lineage '" +
-                           engine_.lineage(i).options().lineage +
-                           "' is asked for, the live weights are at " + std::to_string(held) +
-                           ": Segue only goes forward; rebuild them from the checkpoint "
-                           "(--rebuild)");
-  }
-  return {};
-}
-
-EngineRequest ReceiverCore::StartRequest() const {
-  EngineRequest request;
-  request.lineages.resize(size());
-  request.same_version = same_version_;
-  for (std::size_t i = 0; i < size(); ++i) {
-    const ReceiverOptions& options = engine_.lineage(i).options();
-    if (!options.catch_up) continue;
-    request.lineages[i].emplace();
-    request.lineages[i]->target_version = options.version;
-  }
-  return request;
-}
-
-Status ReceiverCore::Begin() {
-  const Status possible = CheckStart();
-  if (!possible.ok()) return engine_.DropFresh(possible);
-  SEGUE_RETURN_IF_ERROR(engine_.LetGoUnless(CatchUp(StartRequest(), /*reopen=*/true)));
-  SEGUE_RETURN_IF_ERROR(engine_.LetGo());
-  {
-    const std::lock_guard lock(mutex_);
-    ready_ = true;
-  }
-  for (std::size_t i = 0; i < size(); ++i) {
-    const std::uint64_t rate = engine_.lineage(i).options().scrub_rate;
-    if (rate == 0) continue;
-    parts_[i].scrubber = std::make_unique<Scrubber>(weights(i), rate, environment_);
-  }
-  return {};
 }
 
 std::uint64_t ReceiverCore::NowInNanoseconds() {
@@ -537,48 +331,6 @@ Status ReceiverCore::FinishApply(const ApplyChoices& choices) {
   return finished;
 }
 
-// A rebuild that failed, and what it leaves.
-Status ReceiverCore::EndRebuild(ReceiverState state, const Status& status) {
-  const std::lock_guard lock(mutex_);
-  rebuilding_ = false;
-  ++update_failures_;
-  if (state == ReceiverState::kPoisoned) ready_ = false;
-  Settle(state, "rebuild failed: " + status.message());
-  return status;
-}
-
-// The weights are right; whether the engine knows it. If not, it stays paused, until an update
-// (of nothing, say) does the rest.
-Status ReceiverCore::FinishRebuild(const std::vector<std::uint64_t>& held, Pause pause) {
-  const Status told = engine_.LetGo();
-  if (told.ok()) pause.resumed_ns = NowInNanoseconds();
-  const std::lock_guard lock(mutex_);
-  for (std::size_t i = 0; i < size(); ++i) NoteRebuilt(i, held[i], pause);
-  rebuilding_ = false;
-  ready_ = told.ok();
-  Settle(ReceiverState::kIdle,
-         told.ok() ? "" : "rebuilt, but the engine does not go on: " + told.message());
-  return told;
-}
-
-// Lock held. What the way from the checkpoint cost is there already; where it led nowhere further,
-// nothing was fetched.
-void ReceiverCore::NoteRebuilt(std::size_t i, std::uint64_t held, const Pause& pause) {
-  Part& part = parts_[i];
-  const std::uint64_t now = weights(i).version().version;
-  UpdateReport& report = part.last;
-  if (!part.caught_up) report = {};
-  report.base_version = held;
-  report.target_version = now;
-  report.pause_started_ns = pause.started_ns;
-  report.fence_completed_ns = pause.fenced_ns;
-  report.resumed_ns = pause.resumed_ns;
-  report.gate_s = SecondsBetween(pause.started_ns, pause.fenced_ns);
-  report.pause_s = pause.resumed_ns == 0 ? 0 : SecondsBetween(pause.started_ns, pause.resumed_ns);
-  part.base_version = held;
-  part.target_version = now;
-}
-
 // State applying. On failure to hold the engine: prepared, as before.
 Status ReceiverCore::ApplyPrepared(const ApplyChoices& choices) {
   HearScrubbers();
@@ -610,21 +362,6 @@ Status ReceiverCore::ApplyPrepared(const ApplyChoices& choices) {
     return applied;
   }
   return FinishApply(choices);
-}
-
-// At the start and after a rebuild: the weights are proven versions.
-Status ReceiverCore::CatchUp(const EngineRequest& request, bool reopen) {
-  SEGUE_ASSIGN_OR_RETURN(const std::unique_ptr<EngineUpdate> update,
-                         engine_.CatchUp(request, reopen));
-  const std::lock_guard lock(mutex_);
-  for (std::size_t i = 0; i < size(); ++i) {
-    parts_[i].caught_up = update && update->part(i) != nullptr;
-    if (!parts_[i].caught_up) continue;
-    parts_[i].last = update->part(i)->report();
-    parts_[i].base_version = parts_[i].last.base_version;
-    parts_[i].target_version = parts_[i].last.target_version;
-  }
-  return {};
 }
 
 }  // namespace segue

@@ -23,6 +23,11 @@
 
 namespace segue {
 
+// Of the clock whose times reports have.
+inline double SecondsBetween(std::uint64_t from_ns, std::uint64_t to_ns) {
+  return static_cast<double>(to_ns - from_ns) * 1e-9;
+}
+
 class ReceiverCore : public Followed {
  public:
   // `lineages`: their own hooks are not looked at.
