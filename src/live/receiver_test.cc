@@ -16,6 +16,7 @@
 #include "checkpoint/checkpoint.h"
 #include "delta/manifest.h"
 #include "delta/model_view.h"
+#include "live/receiver_testing.h"
 #include "live/segment.h"
 #include "live/testing.h"
 #include "segue/engine.h"
@@ -45,25 +46,9 @@ std::uint64_t OffsetOfTensor(ByteSpan segment, const std::string& name) {
   return 0;
 }
 
-class ReceiverTest : public testing::Test {
+class ReceiverTest : public test::ReceiverFixture {
  protected:
-  void Advance(std::uint64_t seed, std::uint64_t every = 500) {
-    trainer_.Step(seed, every);
-    const auto published = Publish(PublishOf(store_, trainer_.Directory(trainer_.version() - 1),
-                                             trainer_.Directory(trainer_.version())));
-    ASSERT_TRUE(published.ok()) << published.status().ToString();
-  }
-
-  ReceiverOptions Options(std::uint64_t version = 0) const {
-    ReceiverOptions options;
-    options.store = store_;
-    options.checkpoint = trainer_.Directory(version);
-    options.name = name_;
-    options.staging = directory_.File("staging");
-    options.threads = 2;
-    options.gate_deadline = milliseconds(5000);
-    return options;
-  }
+  ReceiverTest() : ReceiverFixture("receiver") {}
 
   std::unique_ptr<Receiver> Open(const ReceiverOptions& options) {
     auto receiver = Receiver::Open(options);
@@ -95,26 +80,6 @@ class ReceiverTest : public testing::Test {
     model.open_gate = std::move(open_gate);
     return model;
   }
-
-  // What an engine sees is the trainer's version, every byte.
-  void ExpectLive(std::uint64_t version) {
-    auto weights = EngineWeights::Attach(name_, milliseconds(1000));
-    ASSERT_TRUE(weights.ok()) << weights.status().ToString();
-    const auto step = weights->BeginStep(milliseconds(1000));
-    ASSERT_TRUE(step.ok()) << step.status().ToString();
-    const Checkpoint expected = Checkpoint::Open(trainer_.Directory(version)).value();
-    ASSERT_EQ(weights->tensors().size(), expected.tensors().size());
-    for (std::size_t i = 0; i < expected.tensors().size(); ++i) {
-      const EngineTensor& tensor = weights->tensors()[i];
-      const ByteSpan bytes(tensor.data, tensor.size);
-      EXPECT_TRUE(std::ranges::equal(bytes, expected.TensorBytes(i))) << tensor.name;
-    }
-  }
-
-  test::TemporaryDirectory directory_;
-  test::MiniTrainer trainer_{directory_.path()};
-  std::string store_ = directory_.File("store");
-  test::SegmentName name_{"receiver"};
 };
 
 TEST_F(ReceiverTest, DoesNotGoBackAndSaysWhatDoes) {

@@ -15,6 +15,7 @@
 #include "checkpoint/checkpoint.h"
 #include "delta/manifest.h"
 #include "live/group_testing.h"
+#include "live/receiver_testing.h"
 #include "live/segment.h"
 #include "live/testing.h"
 #include "segue/engine.h"
@@ -28,26 +29,10 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-class TakeoverTest : public ::testing::Test {
+class TakeoverTest : public test::ReceiverFixture {
  protected:
-  void Advance(std::uint64_t seed) {
-    trainer_.Step(seed, 500);
-    const auto published =
-        Publish(test::PublishOf(store_, trainer_.Directory(trainer_.version() - 1),
-                                trainer_.Directory(trainer_.version())));
-    ASSERT_TRUE(published.ok()) << published.status().ToString();
-  }
+  TakeoverTest() : ReceiverFixture("takeover") {}
 
-  ReceiverOptions Options(std::uint64_t version = 0) const {
-    ReceiverOptions options;
-    options.store = store_;
-    options.checkpoint = trainer_.Directory(version);
-    options.name = name_;
-    options.staging = directory_.File("staging");
-    options.threads = 2;
-    options.gate_deadline = milliseconds(5000);
-    return options;
-  }
   ReceiverOptions Rebuilding(std::uint64_t version = 0) const {
     ReceiverOptions options = Options(version);
     options.rebuild = true;
@@ -62,25 +47,6 @@ class TakeoverTest : public ::testing::Test {
     EXPECT_TRUE(receiver.ok()) << receiver.status().ToString();
   }
 
-  // What an engine that attaches now sees is the trainer's version, every byte.
-  void ExpectLive(std::uint64_t version) {
-    auto weights = EngineWeights::Attach(name_, milliseconds(1000));
-    ASSERT_TRUE(weights.ok()) << weights.status().ToString();
-    ExpectSees(*weights, version);
-  }
-  void ExpectSees(EngineWeights& weights, std::uint64_t version) {
-    const auto step = weights.BeginStep(milliseconds(1000));
-    ASSERT_TRUE(step.ok()) << step.status().ToString();
-    EXPECT_EQ(weights.version().version, version);
-    const Checkpoint expected = Checkpoint::Open(trainer_.Directory(version)).value();
-    ASSERT_EQ(weights.tensors().size(), expected.tensors().size());
-    for (std::size_t i = 0; i < expected.tensors().size(); ++i) {
-      const EngineTensor& tensor = weights.tensors()[i];
-      const ByteSpan bytes(tensor.data, tensor.size);
-      EXPECT_TRUE(std::ranges::equal(bytes, expected.TensorBytes(i))) << tensor.name;
-    }
-  }
-
   // A checkpoint of a model that no lineage has.
   std::string OtherModel() const {
     const std::string other = directory_.File("other");
@@ -89,11 +55,6 @@ class TakeoverTest : public ::testing::Test {
         other, {{test::RandomTensor({"a.weight", Dtype::kBF16, {300, 1001}}, 1)}});
     return other;
   }
-
-  test::TemporaryDirectory directory_;
-  test::MiniTrainer trainer_{directory_.path()};
-  std::string store_ = directory_.File("store");
-  test::SegmentName name_{"takeover"};
 };
 
 // Found by a user: the weights were overwritten first, and the gate stayed closed for good.
