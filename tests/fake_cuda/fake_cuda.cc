@@ -18,6 +18,7 @@
 #include <string>
 
 #include "device/cuda/dense_core.h"
+#include "device/cuda/diff_core.h"
 #include "device/cuda/kernel_launch.h"
 #include "device/cuda/sparse_core.h"
 #include "fake_cuda/memory.h"
@@ -38,8 +39,12 @@
 namespace {
 
 using segue::cuda::DenseRow;
+using segue::cuda::FindRow;
+using segue::cuda::FindSums;
 using segue::cuda::HostWarp;
 using segue::cuda::Kernel;
+using segue::cuda::PackRow;
+using segue::cuda::PackSums;
 using segue::cuda::RowSums;
 using segue::cuda::SparseRow;
 using segue::cuda::WordKeys;
@@ -125,7 +130,7 @@ RowSums RunRow(Kernel kernel, CUdeviceptr rows, std::uint64_t row, const WordKey
       return segue::cuda::RunDenseRow<HostWarp, DensePass::kScan>(warp, dense, keys);
     case Kernel::kDensePreflight:
       return segue::cuda::RunDenseRow<HostWarp, DensePass::kPreflight>(warp, dense, keys);
-    case Kernel::kDenseApply: break;
+    default: break;
   }
   return segue::cuda::RunDenseRow<HostWarp, DensePass::kApply>(warp, dense, keys);
 }
@@ -133,10 +138,17 @@ RowSums RunRow(Kernel kernel, CUdeviceptr rows, std::uint64_t row, const WordKey
 void RunKernel(Kernel kernel, const Arguments& arguments, std::uint64_t blocks) {
   const auto* const words = reinterpret_cast<const std::uint32_t*>(arguments.keys);
   const WordKeys keys = {{words, words + segue::kDigestBlockWords}};
-  auto* const sums = reinterpret_cast<RowSums*>(arguments.sums);
   const std::uint64_t warps = blocks * segue::cuda::kWarpsPerBlock;
   for (std::uint64_t row = 0; row < warps && row < arguments.row_count; ++row) {
-    sums[row] = RunRow(kernel, arguments.rows, row, keys);
+    if (kernel == Kernel::kDiffFind) {
+      const auto* const rows = reinterpret_cast<const FindRow*>(arguments.rows);
+      reinterpret_cast<FindSums*>(arguments.sums)[row] = RunFindRow(HostWarp(), rows[row], keys);
+    } else if (kernel == Kernel::kDiffPack) {
+      const auto* const rows = reinterpret_cast<const PackRow*>(arguments.rows);
+      reinterpret_cast<PackSums*>(arguments.sums)[row] = RunPackRow(HostWarp(), rows[row], keys);
+    } else {
+      reinterpret_cast<RowSums*>(arguments.sums)[row] = RunRow(kernel, arguments.rows, row, keys);
+    }
   }
 }
 

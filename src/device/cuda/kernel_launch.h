@@ -17,10 +17,12 @@ enum class Kernel : unsigned {
   kDenseScan,
   kDensePreflight,
   kDenseApply,
+  kDiffFind,
+  kDiffPack,
 };
-inline constexpr unsigned kKernelCount = 5;
+inline constexpr unsigned kKernelCount = 7;
 inline constexpr const char* kKernelNames[kKernelCount] = {
     "segue_sparse_preflight", "segue_sparse_apply", "segue_dense_scan", "segue_dense_preflight",
-    "segue_dense_apply"};
+    "segue_dense_apply",      "segue_diff_find",    "segue_diff_pack"};
 
 }  // namespace segue::cuda

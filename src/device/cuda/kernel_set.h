@@ -18,8 +18,8 @@ class KernelSet {
   // Unsupported where the device is older than what the kernels are compiled for.
   static Result<KernelSet> Load(const DriverPointer& driver, CUstream stream);
 
-  // One warp a row. `rows`: SparseRow or DenseRow, as the kernel takes them; `sums`: RowSums, one a
-  // row. Returns before it has run.
+  // One warp a row. `rows` and `sums` (one a row): what the kernel takes and gives, SparseRow or
+  // DenseRow and RowSums, FindRow and FindSums, PackRow and PackSums. Returns before it has run.
   Status Launch(Kernel kernel, CUdeviceptr rows, std::uint64_t row_count, CUdeviceptr sums,
                 CUstream stream) const;
 

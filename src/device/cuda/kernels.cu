@@ -3,6 +3,7 @@
 // Kernels: the cores on real warps, one chunk a warp. Compiled to a fat binary that the library
 // carries and the driver loads; C names, since the driver finds them by name.
 #include "device/cuda/dense_core.h"
+#include "device/cuda/diff_core.h"
 #include "device/cuda/kernel_launch.h"
 #include "device/cuda/sparse_core.h"
 
@@ -52,6 +53,12 @@ struct DeviceWarp {
     }
     return sum;
   }
+  __device__ std::uint64_t Or(const Lanes<std::uint64_t>& values) const {
+    const auto low = static_cast<std::uint32_t>(values.value);
+    const auto high = static_cast<std::uint32_t>(values.value >> 32);
+    return std::uint64_t{__reduce_or_sync(kAllLanes, high)} << 32 |
+           __reduce_or_sync(kAllLanes, low);
+  }
   __device__ bool Any(const Lanes<bool>& values) const {
     return __any_sync(kAllLanes, values.value) != 0;
   }
@@ -62,16 +69,16 @@ struct DeviceWarp {
 };
 
 // One row a warp of this block, the word keys in shared memory.
-template <typename Row, RowSums (*kRun)(const DeviceWarp&, const Row&, const WordKeys&)>
+template <typename Row, auto kRun, typename Sums>
 __device__ void RunRows(const Row* rows, std::uint64_t row_count, const std::uint32_t* word_keys,
-                        RowSums* sums) {
+                        Sums* sums) {
   __shared__ std::uint32_t keys[2 * kDigestBlockWords];
   for (unsigned i = threadIdx.x; i < 2 * kDigestBlockWords; i += blockDim.x) keys[i] = word_keys[i];
   __syncthreads();
   const std::uint64_t row = std::uint64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / kLaneCount;
   if (row >= row_count) return;
   const DeviceWarp warp = {threadIdx.x % kLaneCount};
-  const RowSums found = kRun(warp, rows[row], WordKeys{{keys, keys + kDigestBlockWords}});
+  const Sums found = kRun(warp, rows[row], WordKeys{{keys, keys + kDigestBlockWords}});
   if (warp.lane == 0) sums[row] = found;
 }
 
@@ -103,6 +110,16 @@ SEGUE_ENTRY segue_dense_preflight(const DenseRow* rows, std::uint64_t row_count,
 SEGUE_ENTRY segue_dense_apply(const DenseRow* rows, std::uint64_t row_count,
                               const std::uint32_t* word_keys, RowSums* sums) {
   RunRows<DenseRow, RunDenseRow<DeviceWarp, DensePass::kApply>>(rows, row_count, word_keys, sums);
+}
+
+SEGUE_ENTRY segue_diff_find(const FindRow* rows, std::uint64_t row_count,
+                            const std::uint32_t* word_keys, FindSums* sums) {
+  RunRows<FindRow, RunFindRow<DeviceWarp>>(rows, row_count, word_keys, sums);
+}
+
+SEGUE_ENTRY segue_diff_pack(const PackRow* rows, std::uint64_t row_count,
+                            const std::uint32_t* word_keys, PackSums* sums) {
+  RunRows<PackRow, RunPackRow<DeviceWarp>>(rows, row_count, word_keys, sums);
 }
 
 }  // namespace segue::cuda

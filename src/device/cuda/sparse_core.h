@@ -55,19 +55,19 @@ SEGUE_KERNEL std::uint64_t MaskOf(const SparseRow& row, std::uint32_t index) {
   return mask;
 }
 
-// 32 words of the high bits, and how many ones lie before each of them.
+// 32 words of a bit string, and how many ones lie before each of them.
 template <typename Warp>
-struct HighTile {
+struct OnesTile {
   typename Warp::template Lanes<std::uint32_t> words;
   typename Warp::template Lanes<std::uint32_t> ones_before;
   std::uint32_t ones = 0;
 
-  SEGUE_KERNEL HighTile(const Warp& warp, const SparseRow& row, std::uint32_t first_word,
+  SEGUE_KERNEL OnesTile(const Warp& warp, const std::uint32_t* all, std::uint32_t first_word,
                         std::uint32_t word_count) {
     typename Warp::template Lanes<std::uint32_t> counts;
     warp.Each([&](unsigned lane) {
       const std::uint32_t word = first_word + lane;
-      words[lane] = word < word_count ? row.high[word] : 0;
+      words[lane] = word < word_count ? all[word] : 0;
       counts[lane] = CountOnes(words[lane]);
     });
     ones_before = warp.SumBefore(counts, ones);
@@ -108,7 +108,7 @@ class SparseWalk {
     const std::uint32_t word_count =
         (row_.change_count + ((row_.element_count - 1) >> row_.low_bits) + 31) / 32;
     for (std::uint32_t word = 0; word < word_count && valid_; word += kLaneCount) {
-      const HighTile<Warp> tile(warp_, row_, word, word_count);
+      const OnesTile<Warp> tile(warp_, row_.high, word, word_count);
       for (std::uint32_t first = 0; first < tile.ones && valid_; first += kLaneCount) {
         TakeRound(word * 32, tile, first);
       }
@@ -126,7 +126,7 @@ class SparseWalk {
   using Lanes = typename Warp::template Lanes<T>;
 
   // Changes index_ + first + lane.
-  SEGUE_KERNEL void TakeRound(std::uint32_t first_bit, const HighTile<Warp>& tile,
+  SEGUE_KERNEL void TakeRound(std::uint32_t first_bit, const OnesTile<Warp>& tile,
                               std::uint32_t first) {
     const Lanes<std::uint32_t> bit = tile.Select(warp_, first);
     Lanes<std::uint32_t> position;

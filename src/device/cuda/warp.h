@@ -60,6 +60,11 @@ struct HostWarp {
     Each([&](unsigned lane) { sum += values[lane]; });
     return sum;
   }
+  std::uint64_t Or(const Lanes<std::uint64_t>& values) const {
+    std::uint64_t bits = 0;
+    Each([&](unsigned lane) { bits |= values[lane]; });
+    return bits;
+  }
   bool Any(const Lanes<bool>& values) const {
     bool any = false;
     Each([&](unsigned lane) { any = any || values[lane]; });
