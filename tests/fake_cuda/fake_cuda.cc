@@ -20,6 +20,8 @@
 #include "device/cuda/dense_core.h"
 #include "device/cuda/diff_core.h"
 #include "device/cuda/kernel_launch.h"
+#include "device/cuda/lz4_core.h"
+#include "device/cuda/snappy_core.h"
 #include "device/cuda/sparse_core.h"
 #include "fake_cuda/memory.h"
 
@@ -38,6 +40,8 @@
 
 namespace {
 
+using segue::cuda::DecodeResult;
+using segue::cuda::DecodeRow;
 using segue::cuda::DenseRow;
 using segue::cuda::FindRow;
 using segue::cuda::FindSums;
@@ -135,10 +139,23 @@ RowSums RunRow(Kernel kernel, CUdeviceptr rows, std::uint64_t row, const WordKey
   return segue::cuda::RunDenseRow<HostWarp, DensePass::kApply>(warp, dense, keys);
 }
 
+void RunDecoder(Kernel kernel, const Arguments& arguments, std::uint64_t warps) {
+  const HostWarp warp;
+  const auto* const rows = reinterpret_cast<const DecodeRow*>(arguments.rows);
+  auto* const results = reinterpret_cast<DecodeResult*>(arguments.sums);
+  for (std::uint64_t row = 0; row < warps && row < arguments.row_count; ++row) {
+    results[row] = kernel == Kernel::kSnappyDecode ? segue::cuda::RunSnappyRow(warp, rows[row])
+                                                   : segue::cuda::RunLz4Row(warp, rows[row]);
+  }
+}
+
 void RunKernel(Kernel kernel, const Arguments& arguments, std::uint64_t blocks) {
   const auto* const words = reinterpret_cast<const std::uint32_t*>(arguments.keys);
   const WordKeys keys = {{words, words + segue::kDigestBlockWords}};
   const std::uint64_t warps = blocks * segue::cuda::kWarpsPerBlock;
+  if (kernel == Kernel::kSnappyDecode || kernel == Kernel::kLz4Decode) {
+    return RunDecoder(kernel, arguments, warps);
+  }
   for (std::uint64_t row = 0; row < warps && row < arguments.row_count; ++row) {
     if (kernel == Kernel::kDiffFind) {
       const auto* const rows = reinterpret_cast<const FindRow*>(arguments.rows);

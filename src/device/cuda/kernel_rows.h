@@ -56,6 +56,29 @@ struct DenseRow {
   bool replaces;           // `raw`: they are the target's bytes.
 };
 
+// One compressed block to decode.
+struct DecodeRow {
+  const std::byte* source;
+  std::uint64_t source_size;
+  std::byte* target;
+  std::uint64_t target_size;  // What it must decode to.
+};
+
+enum class DecodeStatus : std::uint32_t {
+  kNotRun,  // As the host fills results beforehand.
+  kDecoded,
+  kSourceEnds,   // In the middle of an element.
+  kTargetEnds,   // More comes out than the target holds.
+  kTargetShort,  // Less comes out.
+  kWrongLength,  // The length that the block states is not the target's, or not readable.
+  kBadOffset,    // A copy from before the target's beginning, or from nowhere.
+};
+
+struct DecodeResult {
+  std::uint64_t written;  // Bytes of the target, from its beginning.
+  DecodeStatus status;
+};
+
 // What a kernel found.
 struct RowSums {
   std::uint64_t before[2];      // Dense and scan: digest of the bytes that were there.

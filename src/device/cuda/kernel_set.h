@@ -19,7 +19,8 @@ class KernelSet {
   static Result<KernelSet> Load(const DriverPointer& driver, CUstream stream);
 
   // One warp a row. `rows` and `sums` (one a row): what the kernel takes and gives, SparseRow or
-  // DenseRow and RowSums, FindRow and FindSums, PackRow and PackSums. Returns before it has run.
+  // DenseRow and RowSums, FindRow and FindSums, PackRow and PackSums, DecodeRow and DecodeResult.
+  // Returns before it has run.
   Status Launch(Kernel kernel, CUdeviceptr rows, std::uint64_t row_count, CUdeviceptr sums,
                 CUstream stream) const;
 

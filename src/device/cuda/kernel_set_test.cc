@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels' image, and launches: one warp a row, whatever the count of rows.
+// The kernels' image, and launches: one warp a row, whatever the count of rows; decoders too.
 #include "device/cuda/kernel_set.h"
 
 #include <gtest/gtest.h>
@@ -10,6 +10,7 @@
 
 #include "base/digest.h"
 #include "base/random.h"
+#include "codec/block_codec.h"
 #include "device/cuda/kernels_image.h"
 #include "device/cuda/testing.h"
 
@@ -55,6 +56,47 @@ TEST(KernelSetTest, ScansEveryRow) {
       EXPECT_EQ((Digest{{sums.before[0], sums.before[1]}}), DigestBytes(0, 0, bytes));
     }
   }
+}
+
+// Blocks of one content, some of them cut short, decoded by one launch.
+void ExpectDecoded(Kernel kernel, ByteSpan block, const ByteVector& content) {
+  FakeDriver fake;
+  const auto context = Must(Context::Make(fake.driver, 0));
+  const Stream stream = Must(MakeStream(fake.driver, StreamPriority::kGreatest));
+  const KernelSet kernels = Must(KernelSet::Load(fake.driver, stream.get()));
+  constexpr std::size_t kCount = 21;
+  const DeviceBytes source(fake.driver, block);
+  const DeviceBytes target(fake.driver, ByteVector(kCount * content.size()));
+  std::vector<DecodeRow> rows(kCount);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    rows[i] = {reinterpret_cast<const std::byte*>(source.address()),
+               block.size() - (i % 4 == 3 ? 1 : 0),
+               reinterpret_cast<std::byte*>(target.address()) + i * content.size(), content.size()};
+  }
+  const DeviceBytes device_rows(fake.driver, std::as_bytes(std::span(rows)));
+  const DeviceBytes results(fake.driver, ByteVector(kCount * sizeof(DecodeResult)));
+  ASSERT_TRUE(
+      kernels.Launch(kernel, device_rows.address(), kCount, results.address(), stream.get()).ok());
+  ASSERT_EQ(fake.driver->cuStreamSynchronize(stream.get()), CUDA_SUCCESS);
+  const ByteVector found = results.Read();
+  const ByteVector decoded = target.Read();
+  for (std::size_t i = 0; i < kCount; ++i) {
+    DecodeResult result;
+    std::memcpy(&result, found.data() + i * sizeof(result), sizeof(result));
+    EXPECT_EQ(result.status == DecodeStatus::kDecoded, i % 4 != 3);
+    if (i % 4 == 3) continue;
+    EXPECT_EQ(result.written, content.size());
+    EXPECT_EQ(std::memcmp(decoded.data() + i * content.size(), content.data(), content.size()), 0);
+  }
+}
+
+TEST(KernelSetTest, DecodesEveryRow) {
+  ByteVector content(5000);
+  for (std::size_t i = 0; i < content.size(); i += 70) content[i] = static_cast<std::byte>(i);
+  ByteVector block(Lz4Bound(content.size()) + SnappyBound(content.size()));
+  ExpectDecoded(Kernel::kSnappyDecode, ByteSpan(block).first(SnappyCompress(content, block)),
+                content);
+  ExpectDecoded(Kernel::kLz4Decode, ByteSpan(block).first(Lz4Compress(content, block)), content);
 }
 
 TEST(KernelSetTest, AnImageThatTheDriverRefusesIsSaid) {

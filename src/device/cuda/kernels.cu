@@ -5,6 +5,8 @@
 #include "device/cuda/dense_core.h"
 #include "device/cuda/diff_core.h"
 #include "device/cuda/kernel_launch.h"
+#include "device/cuda/lz4_core.h"
+#include "device/cuda/snappy_core.h"
 #include "device/cuda/sparse_core.h"
 
 namespace segue::cuda {
@@ -62,6 +64,10 @@ struct DeviceWarp {
   __device__ bool Any(const Lanes<bool>& values) const {
     return __any_sync(kAllLanes, values.value) != 0;
   }
+  __device__ std::uint32_t Ballot(const Lanes<bool>& values) const {
+    return __ballot_sync(kAllLanes, values.value);
+  }
+  __device__ void Sync() const { __syncwarp(); }
   template <typename T>
   __device__ T Last(const Lanes<T>& values) const {
     return __shfl_sync(kAllLanes, values.value, kLaneCount - 1);
@@ -80,6 +86,16 @@ __device__ void RunRows(const Row* rows, std::uint64_t row_count, const std::uin
   const DeviceWarp warp = {threadIdx.x % kLaneCount};
   const Sums found = kRun(warp, rows[row], WordKeys{{keys, keys + kDigestBlockWords}});
   if (warp.lane == 0) sums[row] = found;
+}
+
+// One row a warp, as above; what a decoder needs is in its row.
+template <DecodeResult (*kRun)(const DeviceWarp&, const DecodeRow&)>
+__device__ void RunDecoder(const DecodeRow* rows, std::uint64_t row_count, DecodeResult* results) {
+  const std::uint64_t row = std::uint64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / kLaneCount;
+  if (row >= row_count) return;
+  const DeviceWarp warp = {threadIdx.x % kLaneCount};
+  const DecodeResult found = kRun(warp, rows[row]);
+  if (warp.lane == 0) results[row] = found;
 }
 
 }  // namespace
@@ -120,6 +136,16 @@ SEGUE_ENTRY segue_diff_find(const FindRow* rows, std::uint64_t row_count,
 SEGUE_ENTRY segue_diff_pack(const PackRow* rows, std::uint64_t row_count,
                             const std::uint32_t* word_keys, PackSums* sums) {
   RunRows<PackRow, RunPackRow<DeviceWarp>>(rows, row_count, word_keys, sums);
+}
+
+SEGUE_ENTRY segue_snappy_decode(const DecodeRow* rows, std::uint64_t row_count,
+                                const std::uint32_t*, DecodeResult* results) {
+  RunDecoder<RunSnappyRow<DeviceWarp>>(rows, row_count, results);
+}
+
+SEGUE_ENTRY segue_lz4_decode(const DecodeRow* rows, std::uint64_t row_count, const std::uint32_t*,
+                             DecodeResult* results) {
+  RunDecoder<RunLz4Row<DeviceWarp>>(rows, row_count, results);
 }
 
 }  // namespace segue::cuda

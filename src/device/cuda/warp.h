@@ -70,10 +70,18 @@ struct HostWarp {
     Each([&](unsigned lane) { any = any || values[lane]; });
     return any;
   }
+  // Bit k: what lane k holds.
+  std::uint32_t Ballot(const Lanes<bool>& values) const {
+    std::uint32_t mask = 0;
+    Each([&](unsigned lane) { mask |= std::uint32_t{values[lane]} << lane; });
+    return mask;
+  }
   template <typename T>
   T Last(const Lanes<T>& values) const {
     return values[kLaneCount - 1];
   }
+  // What lanes have written to memory is there for all of them.
+  void Sync() const {}
 };
 
 }  // namespace segue::cuda
