@@ -194,7 +194,8 @@ std::vector<Verb> AddVerbs(CLI::App& program) {
           AddStore(program),
           AddAnchors(program),
           AddExportDiskDelta(program),
-          AddImportDiskDelta(program)};
+          AddImportDiskDelta(program),
+          AddPredict(program)};
 }
 
 int Run(const std::vector<std::string>& arguments) {

@@ -48,6 +48,7 @@ Verb AddStore(CLI::App& program);
 Verb AddAnchors(CLI::App& program);
 Verb AddExportDiskDelta(CLI::App& program);
 Verb AddImportDiskDelta(CLI::App& program);
+Verb AddPredict(CLI::App& program);
 
 // "NAME" or "NAME=VERSION", as anchors are set.
 Result<std::vector<AnchorWish>> ParseAnchors(const std::vector<std::string>& texts);

@@ -1,13 +1,13 @@
 # What `cmake --install` puts down: the program, the public headers, the libraries, and the package
-# that find_package(segue) reads. Public headers name no other library's types; bench.h is the
-# program's own.
+# that find_package(segue) reads. Public headers name no other library's types; bench.h and
+# measurements.h are the program's own.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 install(TARGETS segue RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY include/segue DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h"
-  PATTERN "bench.h" EXCLUDE)
+  PATTERN "bench.h" EXCLUDE PATTERN "measurements.h" EXCLUDE)
 install(TARGETS segue_api ${api_libraries} EXPORT segue-targets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/segue)
