@@ -113,7 +113,7 @@ class Passes {
   static constexpr std::byte kCanary{0xc5};
   Skewed base_;
   Skewed target_;
-  ChunkPair pair_;
+  DiffWork pair_;
   std::vector<FindRow> rows_;
   std::vector<FindSums> sums_;
   std::vector<std::uint64_t> bits_;
@@ -222,7 +222,7 @@ TEST(DiffCoreTest, SumsTellOfABufferThatChangesBetweenThePasses) {
   ByteVector target = base;
   target[100] ^= std::byte{1};
   std::vector<std::uint64_t> bits(BitsSize(8192, 2) / 8);
-  const ChunkPair pair = {base.data(), target.data(), 8192, 2, kKey};
+  const DiffWork pair = {base.data(), target.data(), 8192, 2, kKey};
   const FindRow find = MakeFindRow(pair, 0, reinterpret_cast<std::byte*>(bits.data()));
   const FindSums found = RunFindRow(HostWarp(), find, kKeys);
   const StreamLayout layout = StreamLayout::Of(pair, AddUp({&found, 1}));

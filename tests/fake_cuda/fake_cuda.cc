@@ -324,6 +324,27 @@ CUresult CUDAAPI cuMemcpyDtoHAsync(void* target, CUdeviceptr source, std::size_t
       stream, [=] { std::memcpy(target, reinterpret_cast<const void*>(source), size); });
 }
 
+// Between any two places; those of the device are checked, others are of the host.
+CUresult CUDAAPI cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, std::size_t size,
+                               CUstream stream) {
+  SEGUE_FAKE_ENTER(cuMemcpyAsync);
+  for (const CUdeviceptr place : {target, source}) {
+    const bool on_device = World::Get().memory.Holds(place, 0);
+    if (on_device && !World::Get().memory.Holds(place, size)) return CUDA_ERROR_INVALID_VALUE;
+  }
+  return World::Get().Enqueue(stream, [=] {
+    std::memcpy(reinterpret_cast<void*>(target), reinterpret_cast<const void*>(source), size);
+  });
+}
+
+CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr target, unsigned char value, std::size_t size,
+                                 CUstream stream) {
+  SEGUE_FAKE_ENTER(cuMemsetD8Async);
+  if (!World::Get().memory.Holds(target, size)) return CUDA_ERROR_INVALID_VALUE;
+  return World::Get().Enqueue(stream,
+                              [=] { std::memset(reinterpret_cast<void*>(target), value, size); });
+}
+
 CUresult CUDAAPI cuStreamCreateWithPriority(CUstream* handle, unsigned, int) {
   SEGUE_FAKE_ENTER(cuStreamCreateWithPriority);
   auto* const stream = new FakeStream;

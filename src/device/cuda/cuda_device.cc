@@ -290,20 +290,7 @@ std::optional<ChunkFault> CudaDevice::Apply(std::span<const ChunkWork> batch) {
 Status CudaDevice::CheckMemory(const std::byte* address, std::uint64_t size) {
   const ContextScope scope(*context_);
   SEGUE_RETURN_IF_ERROR(scope.status());
-  // Both ends, as a buffer may begin in one allocation and be said to reach over the next.
-  for (const std::byte* place : {address, address + (size == 0 ? 0 : size - 1)}) {
-    CUmemorytype kind = {};
-    int ordinal = -1;
-    const auto at = reinterpret_cast<CUdeviceptr>(place);
-    const bool is_known = driver()->cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                                          at) == CUDA_SUCCESS &&
-                          driver()->cuPointerGetAttribute(
-                              &ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at) == CUDA_SUCCESS;
-    if (is_known && kind == CU_MEMORYTYPE_DEVICE && ordinal == context_->device()) continue;
-    return InvalidArgument("it is not in the memory of CUDA device " +
-                           std::to_string(context_->device()));
-  }
-  return {};
+  return CheckDeviceMemory(*context_, address, size);
 }
 
 // A kernel over chunks that no Load() has prepared.

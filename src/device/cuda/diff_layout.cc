@@ -23,15 +23,15 @@ ChunkFound AddUp(std::span<const FindSums> segments) {
   return found;
 }
 
-StreamLayout StreamLayout::Of(const ChunkPair& pair, const ChunkFound& found) {
-  const auto element_count = static_cast<std::uint32_t>(pair.size / pair.width);
+StreamLayout StreamLayout::Of(const DiffWork& work, const ChunkFound& found) {
+  const auto element_count = static_cast<std::uint32_t>(work.size / work.width);
   const std::uint32_t change_count = found.sums.change_count;
   StreamLayout layout;
   layout.shape = {change_count, element_count, ChooseLowBits(change_count, element_count)};
-  layout.width = pair.width;
+  layout.width = work.width;
   // A bit that is 1 in some masks and 0 in others.
   const std::uint64_t varying = found.mask_ones & found.mask_zeros;
-  for (unsigned p = 0; p < pair.width; ++p) {
+  for (unsigned p = 0; p < work.width; ++p) {
     if ((varying >> 8 * p & 0xff) != 0) {
       layout.plane_mask |= 1u << p;
     } else {
@@ -62,17 +62,17 @@ host::SparseChunk StreamLayout::At(const std::byte* bytes) const {
   return chunk;
 }
 
-FindRow MakeFindRow(const ChunkPair& pair, std::uint64_t segment, std::byte* bits) {
+FindRow MakeFindRow(const DiffWork& work, std::uint64_t segment, std::byte* bits) {
   const std::uint64_t offset = segment * kSegmentSize;
   FindRow row = {};
-  row.place.live = const_cast<std::byte*>(pair.base) + offset;
-  row.place.size = std::min(kSegmentSize, pair.size - offset);
+  row.place.live = const_cast<std::byte*>(work.base) + offset;
+  row.place.size = std::min(kSegmentSize, work.size - offset);
   for (unsigned lane = 0; lane < 2; ++lane) {
-    row.place.tensor_key[lane] = Mix64(pair.key.tensor << 1 | lane);
+    row.place.tensor_key[lane] = Mix64(work.key.tensor << 1 | lane);
   }
-  row.place.first_block = pair.key.first_block + offset / kDigestBlockSize;
-  row.place.width = pair.width;
-  row.target = pair.target + offset;
+  row.place.first_block = work.key.first_block + offset / kDigestBlockSize;
+  row.place.width = work.width;
+  row.target = work.target + offset;
   row.bits = bits;
   return row;
 }

@@ -10,18 +10,9 @@
 
 #include "codec/sparse.h"
 #include "device/cuda/diff_rows.h"
-#include "device/host/kernels.h"
+#include "device/differ.h"
 
 namespace segue::cuda {
-
-// One chunk in both versions.
-struct ChunkPair {
-  const std::byte* base = nullptr;
-  const std::byte* target = nullptr;
-  std::uint64_t size = 0;
-  unsigned width = 1;
-  host::ChunkKey key;
-};
 
 // Segments of one chunk, or all of them, added up.
 struct ChunkFound {
@@ -39,7 +30,7 @@ struct StreamLayout {
   std::uint64_t constants = 0;  // the bytes of the others.
 
   // `found` has a change.
-  static StreamLayout Of(const ChunkPair& pair, const ChunkFound& found);
+  static StreamLayout Of(const DiffWork& work, const ChunkFound& found);
   std::uint64_t HighOffset() const { return shape.LowSize(); }
   std::uint64_t PlaneOffset(unsigned plane) const;
   std::uint64_t size() const { return PlaneOffset(width); }
@@ -48,9 +39,9 @@ struct StreamLayout {
 };
 
 // `segment`: number in the chunk. `bits`: of the segment.
-FindRow MakeFindRow(const ChunkPair& pair, std::uint64_t segment, std::byte* bits);
-// `found`: what the first pass gave for `find`. `streams`: where the layout's begin, 8-byte
-// aligned. `first_change`: changes of the chunk's segments before this one.
+FindRow MakeFindRow(const DiffWork& work, std::uint64_t segment, std::byte* bits);
+// `find`: the segment's row of the first pass. `streams`: where the layout's begin, 8-byte aligned.
+// `first_change`: changes of the chunk's segments before this one.
 PackRow MakePackRow(const FindRow& find, std::uint64_t segment, const StreamLayout& layout,
                     std::byte* streams, std::uint32_t first_change);
 

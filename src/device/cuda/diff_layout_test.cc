@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kChunkSize = 3 * kSegmentSize - 4096;
 
-ChunkPair Pair(const std::byte* base, const std::byte* target) {
+DiffWork Work(const std::byte* base, const std::byte* target) {
   return {base, target, kChunkSize, 4, {5, 512}};
 }
 
@@ -39,7 +39,7 @@ TEST(DiffLayoutTest, StreamsLieOneAfterTheOther) {
   found.sums.change_count = 100;
   found.mask_ones = 0xff0022ff;
   found.mask_zeros = ~std::uint64_t{0x2200};
-  const StreamLayout layout = StreamLayout::Of(Pair(nullptr, nullptr), found);
+  const StreamLayout layout = StreamLayout::Of(Work(nullptr, nullptr), found);
   EXPECT_EQ(layout.plane_mask, 0b1001u);
   EXPECT_EQ(layout.constants, 0x2200u);
   EXPECT_EQ(layout.shape.element_count, kChunkSize / 4);
@@ -64,9 +64,9 @@ TEST(DiffLayoutTest, RowsOfASegment) {
   const std::vector<std::byte> target(kChunkSize);
   std::vector<std::uint64_t> words(BitsSize(kSegmentSize, 4) / 8);
   auto* const bits = reinterpret_cast<std::byte*>(words.data());
-  const ChunkPair pair = Pair(base.data(), target.data());
-  ASSERT_EQ(SegmentCount(pair.size), 3u);
-  const FindRow find = MakeFindRow(pair, 2, bits);
+  const DiffWork work = Work(base.data(), target.data());
+  ASSERT_EQ(SegmentCount(work.size), 3u);
+  const FindRow find = MakeFindRow(work, 2, bits);
   EXPECT_EQ(find.place.live, base.data() + 2 * kSegmentSize);
   EXPECT_EQ(find.place.size, kSegmentSize - 4096);
   EXPECT_EQ(find.place.first_block, 512 + 2 * kSegmentSize / kDigestBlockSize);
@@ -74,7 +74,7 @@ TEST(DiffLayoutTest, RowsOfASegment) {
 
   ChunkFound found;
   found.sums.change_count = 100;
-  const StreamLayout layout = StreamLayout::Of(pair, found);
+  const StreamLayout layout = StreamLayout::Of(work, found);
   std::vector<std::uint64_t> streams(layout.size() / 8 + 1);
   auto* const at = reinterpret_cast<std::byte*>(streams.data());
   const PackRow pack = MakePackRow(find, 2, layout, at, 60);

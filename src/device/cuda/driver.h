@@ -32,6 +32,8 @@
   X(cuMemFreeHost)               \
   X(cuMemcpyHtoDAsync)           \
   X(cuMemcpyDtoHAsync)           \
+  X(cuMemcpyAsync)               \
+  X(cuMemsetD8Async)             \
   X(cuStreamCreateWithPriority)  \
   X(cuStreamDestroy)             \
   X(cuStreamSynchronize)         \

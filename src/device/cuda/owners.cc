@@ -37,6 +37,24 @@ ContextScope::~ContextScope() {
   if (status_.ok()) context_.driver()->cuCtxPopCurrent(&popped);
 }
 
+Status CheckDeviceMemory(const Context& context, const std::byte* address, std::uint64_t size) {
+  const Driver& driver = *context.driver();
+  // Both ends, as a buffer may begin in one allocation and be said to reach over the next.
+  for (const std::byte* place : {address, address + (size == 0 ? 0 : size - 1)}) {
+    CUmemorytype kind = {};
+    int ordinal = -1;
+    const auto at = reinterpret_cast<CUdeviceptr>(place);
+    const bool is_known =
+        driver.cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at) == CUDA_SUCCESS &&
+        driver.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at) ==
+            CUDA_SUCCESS;
+    if (is_known && kind == CU_MEMORYTYPE_DEVICE && ordinal == context.device()) continue;
+    return InvalidArgument("it is not in the memory of CUDA device " +
+                           std::to_string(context.device()));
+  }
+  return {};
+}
+
 Result<Stream> MakeStream(const DriverPointer& driver, StreamPriority priority) {
   int least = 0;
   int greatest = 0;

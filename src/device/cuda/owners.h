@@ -109,6 +109,10 @@ class ContextScope {
   Status status_;
 };
 
+// InvalidArgument unless `size` bytes from `address` on are memory of the context's device, whose
+// scope the caller has.
+Status CheckDeviceMemory(const Context& context, const std::byte* address, std::uint64_t size);
+
 // The greatest priority runs first; a stream of the least one gives way to all others.
 enum class StreamPriority { kGreatest, kLeast };
 
