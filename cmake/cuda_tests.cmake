@@ -12,3 +12,11 @@ target_link_libraries(cuda_test PRIVATE segue_live GTest::gmock GTest::gtest_mai
 add_dependencies(cuda_test segue_fake_cuda)
 target_compile_definitions(cuda_test PRIVATE SEGUE_FAKE_CUDA="$<TARGET_FILE:segue_fake_cuda>")
 gtest_discover_tests(cuda_test DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+
+# What tools/gpu_check runs, on a GPU or the fake driver.
+file(GLOB sources CONFIGURE_DEPENDS bench/gpu/*.cc)
+add_executable(segue_gpu_check ${sources})
+target_include_directories(segue_gpu_check PRIVATE ${PROJECT_SOURCE_DIR})
+target_include_directories(segue_gpu_check SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+target_link_libraries(segue_gpu_check PRIVATE segue_live segue_bench CLI11::CLI11
+  nlohmann_json::nlohmann_json fmt::fmt ${CMAKE_DL_LIBS})

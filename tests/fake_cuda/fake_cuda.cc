@@ -77,10 +77,20 @@ struct World {
   std::string failing;
   unsigned skip = 0;
   CUresult failure = CUDA_SUCCESS;
+  bool flips = false;
 
   static World& Get() {
     static World* const world = new World;  // Outlives everything that may still call.
     return *world;
+  }
+
+  // What a program that is run for a test cannot be told by call (fake_cuda.h).
+  World() {
+    if (const char* const fail = std::getenv("SEGUE_FAKE_CUDA_FAIL"); fail != nullptr) {
+      failing = fail;
+      failure = CUDA_ERROR_UNKNOWN;
+    }
+    flips = std::getenv("SEGUE_FAKE_CUDA_FLIP") != nullptr;
   }
 
   CUresult Enter(const char* symbol) {
@@ -149,7 +159,17 @@ void RunDecoder(Kernel kernel, const Arguments& arguments, std::uint64_t warps) 
   }
 }
 
+// A kernel that stores one wrong bit.
+void FlipBit(Kernel kernel, CUdeviceptr rows) {
+  if (kernel == Kernel::kSparseApply) {
+    *reinterpret_cast<const SparseRow*>(rows)->place.live ^= std::byte{1};
+  } else if (kernel == Kernel::kDenseApply) {
+    *reinterpret_cast<const DenseRow*>(rows)->place.live ^= std::byte{1};
+  }
+}
+
 void RunKernel(Kernel kernel, const Arguments& arguments, std::uint64_t blocks) {
+  if (World::Get().flips) FlipBit(kernel, arguments.rows);
   const auto* const words = reinterpret_cast<const std::uint32_t*>(arguments.keys);
   const WordKeys keys = {{words, words + segue::kDigestBlockWords}};
   const std::uint64_t warps = blocks * segue::cuda::kWarpsPerBlock;
@@ -229,6 +249,18 @@ CUresult CUDAAPI cuDeviceGet(CUdevice* device, int ordinal) {
 CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
   SEGUE_FAKE_ENTER(cuDeviceGetAttribute);
   *value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9 : 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceGetName(char* name, int size, CUdevice) {
+  SEGUE_FAKE_ENTER(cuDeviceGetName);
+  std::snprintf(name, static_cast<std::size_t>(size), "fake CUDA device");
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceTotalMem(std::size_t* size, CUdevice) {
+  SEGUE_FAKE_ENTER(cuDeviceTotalMem);
+  *size = std::size_t{1} << 30;
   return CUDA_SUCCESS;
 }
 
@@ -453,4 +485,15 @@ CUresult CUDAAPI cuGetErrorName(CUresult error, const char** name) {
 CUresult CUDAAPI cuGetErrorString(CUresult, const char** text) {
   *text = "as the test asked for";
   return CUDA_SUCCESS;
+}
+
+// cuBLAS, as far as bench/gpu calls it.
+SEGUE_FAKE int cublasCreate_v2(void** handle) {
+  *handle = &World::Get();
+  return 0;
+}
+SEGUE_FAKE int cublasSetStream_v2(void*, CUstream) { return 0; }
+SEGUE_FAKE int cublasGemmEx(void*, int, int, int, int, int, const void*, const void*, int, int,
+                            const void*, int, int, const void*, void*, int, int, int, int) {
+  return 0;
 }

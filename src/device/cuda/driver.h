@@ -19,6 +19,8 @@
   X(cuDeviceGetCount)            \
   X(cuDeviceGet)                 \
   X(cuDeviceGetAttribute)        \
+  X(cuDeviceGetName)             \
+  X(cuDeviceTotalMem)            \
   X(cuDevicePrimaryCtxRetain)    \
   X(cuDevicePrimaryCtxRelease)   \
   X(cuCtxPushCurrent)            \
