@@ -37,8 +37,9 @@ struct SourceTensor {
   std::string name = {};
   std::string dtype = {};  // As in safetensors, e.g. "BF16".
   std::vector<std::uint64_t> shape = {};
-  const std::byte* data = nullptr;  // Null: another owner has it.
-  std::uint64_t size = 0;           // Bytes; must be those of dtype and shape where data is given.
+  // Null: another owner has it. On PublisherOptions::device, where that is given.
+  const std::byte* data = nullptr;
+  std::uint64_t size = 0;  // Bytes; must be those of dtype and shape where data is given.
 };
 
 // A version of some lineage. Two lineages may have one name (runs that were each given the default,
@@ -76,6 +77,13 @@ struct PublisherOptions {
   std::uint64_t shard_size = 5'000'000'000;      // For the files of a new lineage.
   bool allow_branch = false;                     // As in PublishOptions.
   unsigned threads = 0;                          // 0: every core.
+  // The device in whose memory the tensors lie that the publisher is opened with and that are put:
+  // "cuda:0", "cuda:1", ... as the CUDA driver counts (docs/cuda.md). Empty: addresses of this
+  // process. Each call waits for all that this process has launched on the device.
+  std::string device = {};
+  // The baseline lies on the device, or in memory of the host that the device reads.
+  bool baseline_on_host = false;
+  std::uint64_t device_memory = 256 << 20;  // Bytes of the device for comparing, at most.
   std::uint32_t owner = 0;
   std::uint32_t owner_count = 1;
   std::string session = {};  // Shared by several owners, new for each start of the job.
@@ -98,8 +106,8 @@ class Publisher {
   static Result<std::unique_ptr<Publisher>> Open(const PublisherOptions& options,
                                                  std::span<const SourceTensor> base);
   // The same from tensors that are never in memory all at once: `base` says what they are, and
-  // `read` is called for each of `owned` that has bytes, one after the other in the order of the
-  // names' bytes. What it fails with is returned.
+  // `read`, which writes to memory of the host, is called for each of `owned` that has bytes, one
+  // after the other in the order of the names' bytes. What it fails with is returned.
   static Result<std::unique_ptr<Publisher>> Open(const PublisherOptions& options,
                                                  std::span<const SourceTensor> base,
                                                  std::span<const std::string> owned,
@@ -150,7 +158,7 @@ class Publisher {
   // Bytes of the baseline in memory.
   std::uint64_t baseline_bytes() const;
   // The tensor's bytes in the baseline, good until it moves (Commit, MoveBaseline, Begin).
-  // NotFound; InvalidArgument for another owner's.
+  // NotFound; InvalidArgument for another owner's; Unsupported where it lies on a device.
   Result<std::span<const std::byte>> BaselineOf(std::string_view name) const;
 
  private:

@@ -51,6 +51,14 @@ std::vector<RowRange> CutIntoGroups(const Plan& plan, std::span<const ChunkRow> 
 DeltaBuilder::DeltaBuilder(const Plan& plan, Profile profile, unsigned threads)
     : plan_(plan), profile_(profile), threads_(ThreadCount(threads)), scratch_(threads_) {}
 
+DeltaBuilder::Scratch& DeltaBuilder::ScratchOf(unsigned thread) {
+  if (scratch_[thread] == nullptr) {
+    scratch_[thread] = std::make_unique<Scratch>(
+        Scratch{ChunkEncoder(profile_, plan_.chunk_size()), GroupBuilder()});
+  }
+  return *scratch_[thread];
+}
+
 void DeltaBuilder::Keep(GroupBuilder& group) {
   if (group.empty()) return;
   {
@@ -92,11 +100,7 @@ Result<ChunkEncoder::Sums> DeltaBuilder::Add(std::span<const TensorChange> chang
   std::mutex total_mutex;
   SEGUE_RETURN_IF_ERROR(
       ParallelFor(units.size(), threads_, [&](std::size_t unit, unsigned thread) -> Status {
-        if (scratch_[thread] == nullptr) {
-          scratch_[thread] = std::make_unique<Scratch>(
-              Scratch{ChunkEncoder(profile_, plan_.chunk_size()), GroupBuilder()});
-        }
-        const auto sums = EncodeUnit(*units[unit].change, units[unit].chunks, *scratch_[thread]);
+        const auto sums = EncodeUnit(*units[unit].change, units[unit].chunks, ScratchOf(thread));
         const std::lock_guard lock(total_mutex);
         total.before += sums.before;
         total.after += sums.after;

@@ -18,6 +18,7 @@
 #include "delta/payload_writer.h"
 #include "delta/profile.h"
 #include "delta/staged_delta.h"
+#include "device/differ.h"
 #include "segue/status.h"
 
 namespace segue {
@@ -37,6 +38,10 @@ class DeltaBuilder {
   // Digests of what was compared: ChunkEncoder::Sums over all chunks of these tensors. No tensor
   // may be added twice before Take().
   Result<ChunkEncoder::Sums> Add(std::span<const TensorChange> changes);
+  // The same where targets lie in the memory of `differ`'s device, and bases too, or in its memory
+  // of the host. The processor encodes what the device does not, while the device goes on.
+  Result<ChunkEncoder::Sums> AddOnDevice(std::span<const TensorChange> changes, Differ& differ,
+                                         bool base_on_host);
   // All that was added, and the builder is empty again.
   Result<StagedDelta> Take();
 
@@ -45,8 +50,10 @@ class DeltaBuilder {
     ChunkEncoder chunk;
     GroupBuilder group;
   };
+  class DeviceChanges;
 
   ChunkEncoder::Sums EncodeUnit(const TensorChange& change, ChunkRange unit, Scratch& scratch);
+  Scratch& ScratchOf(unsigned thread);
   void Keep(GroupBuilder& group);
 
   const Plan& plan_;

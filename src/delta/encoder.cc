@@ -100,6 +100,11 @@ struct UnitEncoder {
 
 }  // namespace
 
+bool IsSparse(std::uint32_t change_count, const ChunkPlace& place) {
+  return change_count <= SparseCountMax(place.size / place.width) &&
+         !SparseIsOverRaw(change_count, place);
+}
+
 std::vector<ChunkRange> CutIntoUnits(const Plan& plan, const std::vector<ChunkRange>& ranges) {
   std::vector<ChunkRange> units;
   for (const ChunkRange& range : ranges) {
@@ -219,8 +224,7 @@ void ChunkEncoder::EncodeMask(std::uint64_t chunk, const ChunkPlace& place, cons
   const RowSums sums = {before, after, 0, found.change_count};
   std::memcpy(mask_.data(), mask, place.size);
   if (profile_ != Profile::kSparseZstd && AddCompressedMask(chunk, place, sums, group)) return;
-  if (found.change_count <= SparseCountMax(count_max) &&
-      !SparseIsOverRaw(found.change_count, place)) {
+  if (IsSparse(found.change_count, place)) {
     group.AddSparse(chunk, place, sums, std::span(positions_).first(found.change_count),
                     values_.data());
   } else {

@@ -31,6 +31,9 @@ std::vector<ChunkRange> OwnerRanges(const Plan& plan, std::uint32_t owner,
 // off, little enough that two a thread fit in the memory promised.
 std::vector<ChunkRange> CutIntoUnits(const Plan& plan, const std::vector<ChunkRange>& ranges);
 
+// Whether the profile sparse-zstd sends so many changes of a chunk as `sparse`. At least one.
+bool IsSparse(std::uint32_t change_count, const ChunkPlace& place);
+
 struct EncodeOptions {
   Profile profile = Profile::kSparseZstd;
   std::uint32_t owner = 0;

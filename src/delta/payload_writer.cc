@@ -65,6 +65,24 @@ void GroupBuilder::AddSparse(std::uint64_t chunk, const ChunkPlace& place, const
   rows_.push_back(row);
 }
 
+void GroupBuilder::AddSparseStreams(std::uint64_t chunk, const RowSums& sums,
+                                    const host::SparseChunk& streams) {
+  SEGUE_CHECK(streams.change_count == sums.change_count);
+  ChunkRow row = MakeRow(chunk, sums, Encoding::kSparse);
+  row.touched = sums.touched;
+  row.low_bits = static_cast<std::uint8_t>(streams.low_bits);
+  row.constants = streams.constants;
+  const SparseShape shape = {streams.change_count, streams.element_count, streams.low_bits};
+  AppendBytes(streams_[kStreamLow], ByteSpan(streams.low, shape.LowSize()));
+  AppendBytes(streams_[kStreamHigh], ByteSpan(streams.high, shape.HighSize()));
+  for (unsigned p = 0; p < streams.width; ++p) {
+    if (streams.plane[p] == nullptr) continue;
+    row.plane_mask = static_cast<std::uint8_t>(row.plane_mask | 1u << p);
+    AppendBytes(streams_[kStreamPlane0 + p], ByteSpan(streams.plane[p], streams.change_count));
+  }
+  rows_.push_back(row);
+}
+
 void GroupBuilder::AddPlanes(std::uint64_t chunk, const ChunkPlace& place, const RowSums& sums,
                              ByteSpan mask) {
   ChunkRow row = MakeRow(chunk, sums, Encoding::kPlanes);

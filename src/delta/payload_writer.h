@@ -44,6 +44,8 @@ class GroupBuilder {
   // Changed elements: strictly ascending positions, `values` holds width bytes of mask for each.
   void AddSparse(std::uint64_t chunk, const ChunkPlace& place, const RowSums& sums,
                  std::span<const std::uint32_t> positions, const std::byte* values);
+  // The same from streams that are made already, as the encoder would.
+  void AddSparseStreams(std::uint64_t chunk, const RowSums& sums, const host::SparseChunk& streams);
   // The chunk's whole mask as byte planes.
   void AddPlanes(std::uint64_t chunk, const ChunkPlace& place, const RowSums& sums, ByteSpan mask);
   // `data`: the mask under snappy, lz4 or zstd, or the target bytes for raw.

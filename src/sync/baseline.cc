@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Baseline: one anonymous mapping, so that a model that does not fit is a status and not the end of
-// the trainer.
+// Baseline: on the host one anonymous mapping, so that a model that does not fit is a status and
+// not the end of the trainer.
 #include "sync/baseline.h"
 
 #include <sys/mman.h>
@@ -22,31 +22,82 @@ constexpr std::uint64_t kAlignment = 64;
 
 }  // namespace
 
+Baseline::Baseline(const Plan& plan, const BaselinePlace& place, unsigned threads)
+    : plan_(plan), place_(place), digests_(plan.tensors().size()) {
+  if (is_on_device()) {
+    device_ = place.accelerator;
+  } else {
+    device_ = MakeHostDevice(threads);
+  }
+  device_->Reserve(plan.chunk_size());
+}
+
 Result<std::unique_ptr<Baseline>> Baseline::Copy(const Plan& plan, const TensorSet& owned,
-                                                 const ModelView& source, unsigned threads) {
-  auto baseline = std::unique_ptr<Baseline>(new Baseline(plan));
+                                                 const ModelView& source, unsigned threads,
+                                                 const BaselinePlace& place) {
+  auto baseline = std::unique_ptr<Baseline>(new Baseline(plan, place, threads));
   SEGUE_RETURN_IF_ERROR(baseline->Allocate(owned));
-  SEGUE_RETURN_IF_ERROR(baseline->SumUp(owned, &source, threads));
-  baseline->StartDevice(threads);
+  if (place.differ == nullptr) {
+    SEGUE_RETURN_IF_ERROR(baseline->SumUp(owned, &source, threads));
+  } else {
+    SEGUE_RETURN_IF_ERROR(baseline->CopyThrough(owned, source));
+    SEGUE_RETURN_IF_ERROR(baseline->Finish(owned, threads));
+  }
   return baseline;
 }
 
 Result<std::unique_ptr<Baseline>> Baseline::Read(const Plan& plan, const TensorSet& owned,
-                                                 const Reader& read, unsigned threads) {
-  auto baseline = std::unique_ptr<Baseline>(new Baseline(plan));
+                                                 const Reader& read, unsigned threads,
+                                                 const BaselinePlace& place) {
+  auto baseline = std::unique_ptr<Baseline>(new Baseline(plan, place, threads));
   SEGUE_RETURN_IF_ERROR(baseline->Allocate(owned));
   for (std::size_t tensor = 0; tensor < plan.tensors().size(); ++tensor) {
-    if (!owned.Contains(tensor)) continue;
-    SEGUE_RETURN_IF_ERROR(read(tensor, baseline->view_.Tensor(tensor)));
+    if (owned.Contains(tensor)) SEGUE_RETURN_IF_ERROR(baseline->ReadOne(read, tensor));
   }
-  SEGUE_RETURN_IF_ERROR(baseline->SumUp(owned, nullptr, threads));
-  baseline->StartDevice(threads);
+  SEGUE_RETURN_IF_ERROR(baseline->Finish(owned, threads));
   return baseline;
 }
 
-void Baseline::StartDevice(unsigned threads) {
-  device_ = MakeHostDevice(threads);
-  device_->Reserve(plan_.chunk_size());
+Status Baseline::Finish(const TensorSet& owned, unsigned threads) {
+  return is_on_device() ? SumUpOnDevice(owned) : SumUp(owned, nullptr, threads);
+}
+
+// A device's memory is filled by way of the host's, one tensor at a time.
+Status Baseline::ReadOne(const Reader& read, std::size_t tensor) {
+  if (!is_on_device()) return read(tensor, view_.Tensor(tensor));
+  ByteVector bytes(plan_.tensors()[tensor].size);
+  SEGUE_RETURN_IF_ERROR(read(tensor, bytes.data()));
+  const DiffCopy copy = {bytes.data(), view_.Tensor(tensor), bytes.size()};
+  return place_.differ->Copy({&copy, 1});
+}
+
+Status Baseline::CopyThrough(const TensorSet& owned, const ModelView& source) {
+  std::vector<DiffCopy> copies;
+  for (std::size_t tensor = 0; tensor < plan_.tensors().size(); ++tensor) {
+    if (!owned.Contains(tensor)) continue;
+    copies.push_back({source.Tensor(tensor), view_.Tensor(tensor), plan_.tensors()[tensor].size});
+  }
+  return place_.differ->Copy(copies);
+}
+
+Status Baseline::AllocateBytes() {
+  if (size_ == 0) return {};
+  if (place_.differ != nullptr) {
+    const DiffMemory kind = is_on_device() ? DiffMemory::kDevice : DiffMemory::kHost;
+    Result<std::shared_ptr<std::byte>> memory = place_.differ->Allocate(kind, size_);
+    if (!memory.ok()) return memory.status().WithContext("the baseline");
+    memory_ = std::move(memory).value();
+    return {};
+  }
+  void* const memory =
+      ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    return ResourceExhausted("memory: no " + std::to_string(size_) + " bytes for the baseline");
+  }
+  memory_ = {static_cast<std::byte*>(memory),
+             [size = size_](std::byte* mapped) { (void)::munmap(mapped, size); }};
+  (void)::madvise(memory, size_, MADV_HUGEPAGE);  // Only faster.
+  return {};
 }
 
 Status Baseline::Allocate(const TensorSet& owned) {
@@ -56,18 +107,10 @@ Status Baseline::Allocate(const TensorSet& owned) {
     offsets[tensor] = size_;
     size_ += DivideUp(plan_.tensors()[tensor].size, kAlignment) * kAlignment;
   }
-  if (size_ != 0) {
-    void* const memory =
-        ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) {
-      return ResourceExhausted("memory: no " + std::to_string(size_) + " bytes for the baseline");
-    }
-    memory_ = static_cast<std::byte*>(memory);
-    (void)::madvise(memory, size_, MADV_HUGEPAGE);  // Only faster.
-  }
+  SEGUE_RETURN_IF_ERROR(AllocateBytes());
   std::vector<std::byte*> tensors(offsets.size(), nullptr);
   for (std::size_t tensor = 0; tensor < offsets.size(); ++tensor) {
-    if (owned.Contains(tensor)) tensors[tensor] = memory_ + offsets[tensor];
+    if (owned.Contains(tensor)) tensors[tensor] = memory_.get() + offsets[tensor];
   }
   view_ = MutableModelView(std::move(tensors));
   return {};
@@ -87,8 +130,23 @@ Status Baseline::SumUp(const TensorSet& owned, const ModelView* source, unsigned
   });
 }
 
-Baseline::~Baseline() {
-  if (memory_ != nullptr) (void)::munmap(memory_, size_);
+Status Baseline::SumUpOnDevice(const TensorSet& owned) {
+  std::vector<ChunkWork> batch;
+  for (std::uint64_t number = 0; number < plan_.chunk_count(); ++number) {
+    const ChunkPlace place = plan_.Chunk(number);
+    if (!owned.Contains(place.tensor)) continue;
+    ChunkWork work;
+    work.width = place.width;
+    work.key = {place.tensor, place.offset / kDigestBlockSize};
+    work.live = view_.Chunk(place);
+    work.size = place.size;
+    batch.push_back(work);
+  }
+  std::vector<PartSums> parts(batch.size());
+  for (std::size_t i = 0; i < batch.size(); ++i) batch[i].part = &parts[i];
+  SEGUE_RETURN_IF_ERROR(place_.accelerator->Scan(batch));
+  for (const ChunkWork& work : batch) digests_[work.key.tensor] += work.part->before;
+  return {};
 }
 
 Digest Baseline::digest() const {
@@ -97,8 +155,14 @@ Digest Baseline::digest() const {
   return sum;
 }
 
+Status Baseline::Prove(const StagedDelta& staged) {
+  return Applier(plan_, staged, view_, *device_).Preflight();
+}
+
 Status Baseline::Advance(const StagedDelta& staged) {
   Applier applier(plan_, staged, view_, *device_);
+  // Brings the delta to the device, too.
+  if (is_on_device()) SEGUE_RETURN_IF_ERROR(applier.Preflight());
   SEGUE_RETURN_IF_ERROR(applier.Apply());
   for (const ChunkRow& row : staged.rows()) {
     digests_[plan_.Chunk(row.chunk).tensor] += row.after - row.before;

@@ -52,6 +52,7 @@ class Publisher::Impl {
   Status Open(std::span<const SourceTensor> base) {
     SEGUE_ASSIGN_OR_RETURN(const std::uint64_t chunk_size, OpenStoreAndLineage());
     SEGUE_ASSIGN_OR_RETURN(SourceModel model, SourceFromTensors(base, chunk_size));
+    for (const SourceTensor& tensor : base) SEGUE_RETURN_IF_ERROR(CheckPlace(tensor));
     SEGUE_ASSIGN_OR_RETURN(layout_, Layout::Generate(model.plan, options_.shard_size));
     return Start(std::move(model), "the publisher's tensors");
   }
@@ -95,6 +96,7 @@ class Publisher::Impl {
   Status Put(std::string_view name, const std::byte* data, std::uint64_t size) {
     SEGUE_ASSIGN_OR_RETURN(const std::size_t tensor, FindForPut(name));
     SEGUE_RETURN_IF_ERROR(CheckSize(tensor, size));
+    SEGUE_RETURN_IF_ERROR(CheckPlace({.name = std::string(name), .data = data, .size = size}));
     return PutAll({{tensor, baseline_->Tensor(tensor), data}});
   }
 
@@ -187,6 +189,9 @@ class Publisher::Impl {
       if (!pending_) return {};
     }
     const Status moved = baseline_->Advance(pending_->staged);
+    if (!moved.ok() && moved.code() != StatusCode::kTainted) {
+      return moved.WithContext("the version is published, and the baseline has not moved");
+    }
     if (!moved.ok()) {
       broken_ = Tainted("the baseline could not be moved (" + moved.message() +
                         "): open the publisher anew");
@@ -206,6 +211,9 @@ class Publisher::Impl {
     const std::uint64_t size = plan_.tensors()[tensor].size;
     if (size != 0 && !owned_.Contains(tensor)) {
       return InvalidArgument("tensor " + Quoted(name) + " belongs to another owner");
+    }
+    if (baseline_->is_on_device()) {
+      return Unsupported("the baseline lies in the memory of '" + options_.device + "'");
     }
     return std::span(baseline_->Tensor(tensor), size);
   }
@@ -229,9 +237,30 @@ class Publisher::Impl {
     SEGUE_ASSIGN_OR_RETURN(auto store, environment_.OpenStore(options_.store, /*create=*/true));
     SEGUE_ASSIGN_OR_RETURN(store_, WithWriterKeys(std::move(store), options_.keys));
     SEGUE_ASSIGN_OR_RETURN(lineage_, Lineage::OpenIfThere(*store_, options_.lineage));
-    if (!lineage_) return options_.chunk_size.value_or(limits::kChunkSizeDefault);
-    SEGUE_ASSIGN_OR_RETURN(const Plan known, lineage_->ReadPlan(*store_));
-    return known.chunk_size();
+    std::uint64_t chunk_size = options_.chunk_size.value_or(limits::kChunkSizeDefault);
+    if (lineage_) {
+      SEGUE_ASSIGN_OR_RETURN(const Plan known, lineage_->ReadPlan(*store_));
+      chunk_size = known.chunk_size();
+    }
+    SEGUE_RETURN_IF_ERROR(OpenDevice(chunk_size));
+    return chunk_size;
+  }
+
+  Status OpenDevice(std::uint64_t chunk_size) {
+    if (options_.device.empty()) return {};
+    SEGUE_ASSIGN_OR_RETURN(place_.differ,
+                           OpenDiffer(options_.device, {.chunk_size_max = chunk_size,
+                                                        .memory_max = options_.device_memory}));
+    if (options_.baseline_on_host) return {};
+    SEGUE_ASSIGN_OR_RETURN(place_.accelerator, OpenAccelerator(options_.device, options_.threads));
+    return {};
+  }
+
+  // Memory of the device that the options name, where they name one.
+  Status CheckPlace(const SourceTensor& tensor) const {
+    if (place_.differ == nullptr || tensor.data == nullptr || tensor.size == 0) return {};
+    return place_.differ->CheckMemory(tensor.data, tensor.size)
+        .WithContext("tensor " + Quoted(tensor.name));
   }
 
   // `read`: where the model's bytes do not lie in its view.
@@ -246,9 +275,9 @@ class Publisher::Impl {
                                "' has no bytes, and there is no other owner");
       }
     }
-    SEGUE_ASSIGN_OR_RETURN(baseline_,
-                           read ? Baseline::Read(plan_, owned_, read, options_.threads)
-                                : Baseline::Copy(plan_, owned_, model.view, options_.threads));
+    SEGUE_ASSIGN_OR_RETURN(
+        baseline_, read ? Baseline::Read(plan_, owned_, read, options_.threads, place_)
+                        : Baseline::Copy(plan_, owned_, model.view, options_.threads, place_));
     builder_ =
         std::make_unique<DeltaBuilder>(plan_, *ProfileFromName(options_.profile), options_.threads);
     if (!lineage_ || options_.owner_count > 1) return {};
@@ -316,6 +345,7 @@ class Publisher::Impl {
                              "; another dtype or shape needs a lineage of its own");
     }
     SEGUE_RETURN_IF_ERROR(CheckSize(number, tensor.size));
+    SEGUE_RETURN_IF_ERROR(CheckPlace(tensor));
     changes.push_back({number, baseline_->Tensor(number), tensor.data});
     put_.Add(number);  // At once, so that a second one of that name is refused.
     return {};
@@ -323,7 +353,9 @@ class Publisher::Impl {
 
   Status PutAll(const std::vector<TensorChange>& changes) {
     Stopwatch watch;
-    const auto sums = builder_->Add(changes);
+    const auto sums = place_.differ == nullptr ? builder_->Add(changes)
+                                               : builder_->AddOnDevice(changes, *place_.differ,
+                                                                       !baseline_->is_on_device());
     if (!sums.ok()) {
       Discard();
       return sums.status().WithContext("the version was discarded");
@@ -362,6 +394,8 @@ class Publisher::Impl {
   Status Encode(Stopwatch& watch) {
     PendingVersion& version = next_.version;
     SEGUE_ASSIGN_OR_RETURN(next_.staged, builder_->Take());
+    // What a device has encoded is proven before anybody sees it.
+    if (place_.differ != nullptr) SEGUE_RETURN_IF_ERROR(baseline_->Prove(next_.staged));
     SEGUE_ASSIGN_OR_RETURN(version.writer, store_->StartWrite());
     SEGUE_ASSIGN_OR_RETURN(
         const PayloadSummary summary,
@@ -433,6 +467,7 @@ class Publisher::Impl {
   Plan plan_;
   Layout layout_;  // For a new lineage.
   TensorSet owned_;
+  BaselinePlace place_;
   std::unique_ptr<Baseline> baseline_;
   std::optional<std::uint64_t> version_;  // Of the baseline.
   std::unique_ptr<DeltaBuilder> builder_;
