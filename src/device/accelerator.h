@@ -13,8 +13,18 @@
 
 namespace segue {
 
+// Bytes of the accelerator's memory and of the host's, together, that are taken to stage updates.
+struct StagingUse {
+  std::uint64_t bytes = 0;  // Now.
+  std::uint64_t peak = 0;
+  std::uint64_t max = 0;  // The budget; 0: none.
+};
+
 class Accelerator : public Device {
  public:
+  virtual StagingUse staging_use() const = 0;
+  // Gives all of it back, unless a call is under way; the next one takes what it needs again.
+  virtual void ReleaseStaging() = 0;
   // InvalidArgument unless `size` bytes from `address` on are memory of this device.
   virtual Status CheckMemory(const std::byte* address, std::uint64_t size) = 0;
   // The digest of each chunk's live bytes (of the part that its view holds) into part->before.

@@ -14,6 +14,8 @@ namespace {
 
 // Bytes read between two looks at the clock.
 constexpr std::uint64_t kPieceSize = 4ull << 20;
+// Bytes that an accelerator reads at once, a chunk for each of its warps; an update waits for it.
+constexpr std::uint64_t kAcceleratorPieceSize = 64ull << 20;
 constexpr std::chrono::milliseconds kBetweenPasses(10);
 
 }  // namespace
@@ -57,14 +59,17 @@ bool Scrubber::Scan(const std::stop_token& stop, Digest& digest) {
   const Plan& plan = weights_.plan();
   std::uint64_t done = 0;
   std::uint64_t piece = 0;
+  const bool here = weights_.map().accelerator() == nullptr;
+  const std::uint64_t run =
+      here ? 1 : std::max<std::uint64_t>(1, kAcceleratorPieceSize / plan.chunk_size());
   ChunkScanner scanner(plan, weights_.map());
-  for (std::uint64_t chunk = 0; chunk < plan.chunk_count(); ++chunk) {
+  for (std::uint64_t chunk = 0; chunk < plan.chunk_count(); chunk += run) {
     if (!weights_.CheckCurrent().ok()) return false;
-    Result<std::uint64_t> size = scanner.Add(chunk);
+    Result<std::uint64_t> size = scanner.Add(chunk, std::min(chunk + run, plan.chunk_count()));
     if (!size.ok()) return false;
     done += *size;
     piece += *size;
-    if (piece < kPieceSize && chunk + 1 < plan.chunk_count()) continue;
+    if (piece < kPieceSize && chunk + run < plan.chunk_count()) continue;
     piece = 0;
     const std::chrono::duration<double> due(static_cast<double>(done) / static_cast<double>(rate_));
     const auto left = due - (environment_.Now() - start);

@@ -30,10 +30,12 @@
 #define SEGUE_FAKE_SYMBOL(name) SEGUE_FAKE_TEXT(name)
 // At the head of each function that ends something: it fails after it has done so.
 #define SEGUE_FAKE_ASK(name)                      \
+  World::CallHook(SEGUE_FAKE_SYMBOL(name));       \
   const std::lock_guard lock(World::Get().mutex); \
   const CUresult asked = World::Get().Enter(SEGUE_FAKE_SYMBOL(name))
 // At the head of every other function.
 #define SEGUE_FAKE_ENTER(name)                                                                   \
+  World::CallHook(SEGUE_FAKE_SYMBOL(name));                                                      \
   const std::lock_guard lock(World::Get().mutex);                                                \
   if (const CUresult asked = World::Get().Enter(SEGUE_FAKE_SYMBOL(name)); asked != CUDA_SUCCESS) \
   return asked
@@ -57,6 +59,7 @@ struct FakeStream {
   std::deque<std::function<void()>> waiting;
   std::uint64_t enqueued = 0;
   std::uint64_t done = 0;
+  int priority = 0;
 };
 
 struct FakeEvent {
@@ -77,13 +80,22 @@ struct World {
   std::string failing;
   unsigned skip = 0;
   CUresult failure = CUDA_SUCCESS;
+<<<<<<< HEAD
   bool flips = false;
+=======
+  std::uint64_t least_launches = 0;
+  std::uint64_t device_max = ~std::uint64_t{0};
+  std::uint64_t pinned_max = ~std::uint64_t{0};
+  std::string hooked;
+  std::function<void()> hook;
+>>>>>>> e6516ca (CUDA: staging memory is counted, bounded and given back; scans run beside updates)
 
   static World& Get() {
     static World* const world = new World;  // Outlives everything that may still call.
     return *world;
   }
 
+<<<<<<< HEAD
   // What a program that is run for a test cannot be told by call (fake_cuda.h).
   World() {
     if (const char* const fail = std::getenv("SEGUE_FAKE_CUDA_FAIL"); fail != nullptr) {
@@ -91,6 +103,23 @@ struct World {
       failure = CUDA_ERROR_UNKNOWN;
     }
     flips = std::getenv("SEGUE_FAKE_CUDA_FLIP") != nullptr;
+=======
+  // What a test wants to happen first, outside of the lock.
+  static void CallHook(const char* symbol) {
+    World& world = Get();
+    std::unique_lock lock(world.mutex);
+    if (world.hooked != symbol) return;
+    world.hooked.clear();
+    const auto hook = std::move(world.hook);
+    lock.unlock();
+    hook();
+  }
+
+  std::uint64_t PinnedBytes() const {
+    std::uint64_t bytes = 0;
+    for (const auto& [address, size] : pinned) bytes += size;
+    return bytes;
+>>>>>>> e6516ca (CUDA: staging memory is counted, bounded and given back; scans run beside updates)
   }
 
   CUresult Enter(const char* symbol) {
@@ -198,15 +227,29 @@ SEGUE_FAKE void segue_fake_fail(const char* symbol, unsigned skip, CUresult resu
   world.failure = result;
 }
 
+SEGUE_FAKE void segue_fake_limit(std::uint64_t device_bytes, std::uint64_t pinned_bytes) {
+  World& world = World::Get();
+  world.device_max = device_bytes;
+  world.pinned_max = pinned_bytes;
+}
+
+SEGUE_FAKE void segue_fake_hook(const char* symbol, void (*call)(void* context), void* context) {
+  World& world = World::Get();
+  const std::lock_guard lock(world.mutex);
+  world.hooked = symbol;
+  world.hook = [=] { call(context); };
+}
+
 SEGUE_FAKE SegueFakeCounts segue_fake_count() {
   World& world = World::Get();
   SegueFakeCounts counts = {};
   counts.calls = world.calls;
   counts.device_bytes = world.memory.bytes();
   counts.device_peak = world.memory.peak();
-  for (const auto& [address, size] : world.pinned) counts.pinned_bytes += size;
+  counts.pinned_bytes = world.PinnedBytes();
   counts.objects = world.streams.size() + world.events.size() + world.modules + world.contexts;
   counts.launches = world.launches;
+  counts.least_launches = world.least_launches;
   return counts;
 }
 
@@ -218,8 +261,11 @@ SEGUE_FAKE void segue_fake_reset() {
     std::abort();
   }
   world.failing.clear();
+  world.hooked.clear();
   world.calls = 0;
   world.launches = 0;
+  world.least_launches = 0;
+  segue_fake_limit(~std::uint64_t{0}, ~std::uint64_t{0});
 }
 
 CUresult CUDAAPI cuInit(unsigned) {
@@ -314,6 +360,8 @@ CUresult CUDAAPI cuPointerGetAttribute(void* value, CUpointer_attribute attribut
 CUresult CUDAAPI cuMemAlloc(CUdeviceptr* address, std::size_t size) {
   SEGUE_FAKE_ENTER(cuMemAlloc);
   if (size == 0) return CUDA_ERROR_INVALID_VALUE;
+  const std::uint64_t taken = World::Get().memory.bytes();
+  if (taken + size > World::Get().device_max) return CUDA_ERROR_OUT_OF_MEMORY;
   *address = World::Get().memory.Allocate(size);
   return *address != 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -326,6 +374,7 @@ CUresult CUDAAPI cuMemFree(CUdeviceptr address) {
 
 CUresult CUDAAPI cuMemHostAlloc(void** address, std::size_t size, unsigned) {
   SEGUE_FAKE_ENTER(cuMemHostAlloc);
+  if (World::Get().PinnedBytes() + size > World::Get().pinned_max) return CUDA_ERROR_OUT_OF_MEMORY;
   *address = std::malloc(size);
   if (*address == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   World::Get().pinned[*address] = size;
@@ -377,9 +426,10 @@ CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr target, unsigned char value, std::s
                               [=] { std::memset(reinterpret_cast<void*>(target), value, size); });
 }
 
-CUresult CUDAAPI cuStreamCreateWithPriority(CUstream* handle, unsigned, int) {
+CUresult CUDAAPI cuStreamCreateWithPriority(CUstream* handle, unsigned, int priority) {
   SEGUE_FAKE_ENTER(cuStreamCreateWithPriority);
   auto* const stream = new FakeStream;
+  stream->priority = priority;
   World::Get().streams.insert(stream);
   *handle = reinterpret_cast<CUstream>(stream);
   return CUDA_SUCCESS;
@@ -474,6 +524,7 @@ CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned g
   std::memcpy(&taken.keys, arguments[2], sizeof(taken.keys));
   std::memcpy(&taken.sums, arguments[3], sizeof(taken.sums));
   ++World::Get().launches;
+  if (reinterpret_cast<FakeStream*>(stream)->priority == 0) ++World::Get().least_launches;
   return World::Get().Enqueue(stream, [=] { RunKernel(kernel, taken, grid_x); });
 }
 

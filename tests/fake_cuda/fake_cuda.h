@@ -15,6 +15,10 @@ extern "C" {
 
 // The next call of `symbol` after `skip` successful ones fails with `result`, once.
 using SegueFakeFail = void (*)(const char* symbol, unsigned skip, CUresult result);
+// No more than these bytes can be allocated on the device and pinned on the host from now on.
+using SegueFakeLimit = void (*)(std::uint64_t device_bytes, std::uint64_t pinned_bytes);
+// The next call of `symbol` calls this first, once.
+using SegueFakeHook = void (*)(const char* symbol, void (*call)(void* context), void* context);
 // As it was after loading. Ends the program where memory is still allocated that a test forgot.
 using SegueFakeReset = void (*)();
 
@@ -25,10 +29,13 @@ struct SegueFakeCounts {
   std::uint64_t pinned_bytes;
   std::uint64_t objects;  // Streams, events, modules, contexts.
   std::uint64_t launches;
+  std::uint64_t least_launches;  // Of those, into streams of the least priority.
 };
 using SegueFakeCount = SegueFakeCounts (*)();
 }
 
 inline constexpr const char* kFakeFail = "segue_fake_fail";
+inline constexpr const char* kFakeLimit = "segue_fake_limit";
+inline constexpr const char* kFakeHook = "segue_fake_hook";
 inline constexpr const char* kFakeReset = "segue_fake_reset";
 inline constexpr const char* kFakeCount = "segue_fake_count";

@@ -6,19 +6,21 @@
 #include "device/cuda/cuda_device.h"
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <mutex>
 #include <numeric>
 #include <vector>
 
 #include "device/cuda/dense_path.h"
+#include "device/cuda/group_slots.h"
 #include "device/cuda/kernel_set.h"
 #include "device/cuda/loaded_batch.h"
 
 namespace segue::cuda {
 namespace {
 
-constexpr std::uint64_t kUploadSlotSize = 32 << 20;
+constexpr std::uint64_t kGroupSize = 32 << 20;
 constexpr int kCapabilityMin = 8;
 
 Digest DifferenceOf(const RowSums& sums) { return {{sums.difference[0], sums.difference[1]}}; }
@@ -36,14 +38,27 @@ class FirstFault {
   std::optional<ChunkFault> fault_;
 };
 
+// What a call works with. Updates have one; scans have another of the least priority that moves no
+// bytes of chunks, so that an update waits for at most the scan that runs.
+struct Lane {
+  std::mutex mutex;
+  Stream stream;
+  std::optional<GroupSlots> slots;
+  std::optional<DensePath> dense;
+  LoadedBatch views;  // Of chunks that are scanned or written without being loaded.
+};
+
 class CudaDevice final : public Accelerator {
  public:
-  explicit CudaDevice(ContextPointer context) : context_(std::move(context)) {}
+  CudaDevice(ContextPointer context, const CudaDeviceOptions& options)
+      : context_(std::move(context)),
+        options_(options),
+        memory_(context_->driver(), options.memory_max) {}
   ~CudaDevice() override;
-  Status Begin(unsigned threads);
+  Status Begin();
 
   void Reserve(std::uint64_t chunk_size_max) override {
-    chunk_size_max_ = std::max(chunk_size_max_, chunk_size_max);
+    chunk_size_max_ = std::max(chunk_size_max_.load(), chunk_size_max);
   }
   void ReserveForViews(std::uint64_t) override {}
   Status Load(std::span<const ChunkWork> batch) override;
@@ -53,12 +68,36 @@ class CudaDevice final : public Accelerator {
   Status CheckMemory(const std::byte* address, std::uint64_t size) override;
   Status Scan(std::span<const ChunkWork> batch) override;
   Status Write(std::span<const ChunkWork> batch) override;
+  StagingUse staging_use() const override { return memory_.use(); }
+  void ReleaseStaging() override;
 
  private:
+  // Around each call: the lane and the context are its own, and slots that are not kept go with it.
+  class Call {
+   public:
+    Call(CudaDevice& device, Lane& lane)
+        : device_(device), lane_(lane), lock_(lane.mutex), scope_(*device.context_) {}
+    ~Call() {
+      if (!device_.options_.keeps_slots) lane_.slots.reset();
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    const Status& status() const { return scope_.status(); }
+
+   private:
+    CudaDevice& device_;
+    Lane& lane_;
+    const std::lock_guard<std::mutex> lock_;
+    const ContextScope scope_;
+  };
+
   const DriverPointer& driver() const { return context_->driver(); }
+  CUstream stream() const { return updates_.stream.get(); }
   Status WaitForReaders();
-  Status MakeSlots();
-  Status RunAll(Kernel kernel, std::span<const ChunkWork> batch,
+  Status MakeSlots(std::uint64_t wish);
+  Status LoadWith(std::span<const ChunkWork> batch, std::uint64_t wish);
+  void DropLoaded();
+  Status RunAll(Lane& lane, Kernel kernel, std::span<const ChunkWork> batch,
                 const std::function<void(std::size_t index, const RowSums& sums)>& take);
   Status RunSparse(Kernel kernel, std::size_t row_count);
   Status RunDense(const DenseRun& run, FirstFault& first);
@@ -70,15 +109,13 @@ class CudaDevice final : public Accelerator {
   }
 
   const ContextPointer context_;
-  std::mutex mutex_;  // Around each call: updates, a scrub and a rebuild share stream and slots.
-  unsigned threads_ = 0;
-  std::uint64_t chunk_size_max_ = 0;
-  Stream stream_;
+  const CudaDeviceOptions options_;
+  const StagingMemory memory_;
+  std::atomic<std::uint64_t> chunk_size_max_{0};
   std::optional<KernelSet> kernels_;
-  Slots upload_;
-  std::optional<DensePath> dense_;
+  Lane updates_;
+  Lane scans_;
   LoadedBatch loaded_;
-  LoadedBatch views_;  // Of chunks that are scanned or written without being loaded.
   std::size_t loaded_count_ = 0;
   DeviceBuffer device_sums_;
   PinnedBuffer host_sums_;
@@ -87,20 +124,18 @@ class CudaDevice final : public Accelerator {
 // What is owned here ends inside the context.
 CudaDevice::~CudaDevice() {
   const ContextScope scope(*context_);
-  loaded_ = {};
-  views_ = {};
-  dense_.reset();
+  DropLoaded();
+  for (Lane* lane : {&updates_, &scans_}) {
+    lane->slots.reset();
+    lane->views = {};
+    lane->stream = {};
+  }
   kernels_.reset();
-  upload_ = {};
-  device_sums_ = {};
-  host_sums_ = {};
-  stream_ = {};
 }
 
-Status CudaDevice::Begin(unsigned threads) {
+Status CudaDevice::Begin() {
   const ContextScope scope(*context_);
   SEGUE_RETURN_IF_ERROR(scope.status());
-  threads_ = threads;
   int major = 0;
   SEGUE_CUDA_TRY(driver(), cuDeviceGetAttribute, &major,
                  CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, context_->device());
@@ -108,9 +143,11 @@ Status CudaDevice::Begin(unsigned threads) {
     return Unsupported("the GPU has compute capability " + std::to_string(major) +
                        ".x; 8.0 or newer is needed");
   }
-  SEGUE_ASSIGN_OR_RETURN(stream_, MakeStream(driver(), StreamPriority::kGreatest));
-  SEGUE_ASSIGN_OR_RETURN(kernels_, KernelSet::Load(driver(), stream_.get()));
-  SEGUE_ASSIGN_OR_RETURN(upload_, Slots::Make(driver(), kUploadSlotSize));
+  SEGUE_ASSIGN_OR_RETURN(updates_.stream, MakeStream(driver(), StreamPriority::kGreatest));
+  SEGUE_ASSIGN_OR_RETURN(scans_.stream, MakeStream(driver(), StreamPriority::kLeast));
+  SEGUE_ASSIGN_OR_RETURN(kernels_, KernelSet::Load(driver(), stream()));
+  updates_.dense.emplace(options_.threads);
+  scans_.dense.emplace(1);
   return {};
 }
 
@@ -122,53 +159,93 @@ Status CudaDevice::WaitForReaders() {
 }
 
 // Room for whole chunks, which any call may need.
-Status CudaDevice::MakeSlots() {
-  if (dense_ && dense_->group_size_max() >= chunk_size_max_) return {};
-  SEGUE_ASSIGN_OR_RETURN(dense_, DensePath::Make(driver(), chunk_size_max_, threads_));
+Status CudaDevice::MakeSlots(std::uint64_t wish) {
+  if (updates_.slots && updates_.slots->room() >= chunk_size_max_) return {};
+  updates_.slots.reset();  // Not both at a time.
+  SEGUE_ASSIGN_OR_RETURN(updates_.slots, GroupSlots::Make(memory_, chunk_size_max_, wish));
   return {};
 }
 
-void CudaDevice::Unload() {
-  const std::lock_guard lock(mutex_);
-  const ContextScope scope(*context_);
+void CudaDevice::DropLoaded() {
   loaded_ = {};
   loaded_count_ = 0;
+  device_sums_ = {};
+  host_sums_ = {};
 }
 
-Status CudaDevice::Load(std::span<const ChunkWork> batch) {
-  const std::lock_guard lock(mutex_);
-  const ContextScope scope(*context_);
-  SEGUE_RETURN_IF_ERROR(scope.status());
-  loaded_count_ = 0;
-  SEGUE_RETURN_IF_ERROR(loaded_.Load(driver(), upload_, stream_.get(), batch));
-  const std::uint64_t sums_size = loaded_.sparse().size() * sizeof(RowSums);
-  if (device_sums_.size < sums_size) {
-    SEGUE_ASSIGN_OR_RETURN(device_sums_, AllocateDevice(driver(), sums_size));
-    SEGUE_ASSIGN_OR_RETURN(host_sums_, AllocatePinned(driver(), sums_size));
+void CudaDevice::Unload() {
+  const Call call(*this, updates_);
+  DropLoaded();
+}
+
+void CudaDevice::ReleaseStaging() {
+  for (Lane* lane : {&updates_, &scans_}) {
+    const Call call(*this, *lane);
+    if (lane == &updates_ && loaded_count_ != 0) continue;
+    if (lane == &updates_) DropLoaded();
+    lane->slots.reset();
+    lane->views = {};
   }
-  SEGUE_RETURN_IF_ERROR(MakeSlots());  // Any row may have to be scanned.
-  SEGUE_CUDA_TRY(driver(), cuStreamSynchronize, stream_.get());
+}
+
+Status CudaDevice::LoadWith(std::span<const ChunkWork> batch, std::uint64_t wish) {
+  SEGUE_RETURN_IF_ERROR(MakeSlots(wish));
+  SEGUE_RETURN_IF_ERROR(loaded_.Load(memory_, updates_.slots->host(), stream(), batch));
+  const std::uint64_t sums_size = loaded_.sparse().size() * sizeof(RowSums);
+  if (device_sums_.size < sums_size || host_sums_.size < sums_size) {
+    device_sums_ = {};
+    host_sums_ = {};
+    SEGUE_ASSIGN_OR_RETURN(device_sums_, memory_.Device(sums_size));
+    SEGUE_ASSIGN_OR_RETURN(host_sums_, memory_.Host(sums_size));
+  }
+  SEGUE_CUDA_TRY(driver(), cuStreamSynchronize, stream());
   loaded_count_ = batch.size();
   return {};
 }
 
+// Slots come first, since any row may have to be scanned. Where the batch then finds no room, they
+// become as small as can be.
+Status CudaDevice::Load(std::span<const ChunkWork> batch) {
+  const Call call(*this, updates_);
+  SEGUE_RETURN_IF_ERROR(call.status());
+  loaded_count_ = 0;
+  Status status = LoadWith(batch, kGroupSize);
+  if (status.code() == StatusCode::kResourceExhausted) {
+    memory_.Say("staging in groups of one chunk: " + status.message());
+    DropLoaded();
+    updates_.slots.reset();
+    status = LoadWith(batch, 0);
+  }
+  if (status.ok()) return {};
+  DropLoaded();
+  return status.WithContext("an update of " + std::to_string(batch.size()) + " chunks");
+}
+
 Status CudaDevice::RunSparse(Kernel kernel, std::size_t row_count) {
   if (row_count == 0) return {};
-  SEGUE_RETURN_IF_ERROR(kernels_->Launch(kernel, loaded_.sparse_rows(), row_count,
-                                         device_sums_.address(), stream_.get()));
+  SEGUE_RETURN_IF_ERROR(
+      kernels_->Launch(kernel, loaded_.sparse_rows(), row_count, device_sums_.address(), stream()));
   SEGUE_CUDA_TRY(driver(), cuMemcpyDtoHAsync, host_sums_.data(), device_sums_.address(),
-                 row_count * sizeof(RowSums), stream_.get());
-  SEGUE_CUDA_TRY(driver(), cuStreamSynchronize, stream_.get());
+                 row_count * sizeof(RowSums), stream());
+  SEGUE_CUDA_TRY(driver(), cuStreamSynchronize, stream());
   return {};
+}
+
+void AddTo(FirstFault& first, std::optional<Undecodable> undecodable) {
+  if (!undecodable) return;
+  const bool is_payload = undecodable->reason.code() == StatusCode::kCorruption;
+  first.Add(undecodable->index,
+            is_payload ? ChunkVerdict::kPayloadDiffers : ChunkVerdict::kDeviceFailed,
+            std::move(undecodable->reason));
 }
 
 Status CudaDevice::RunDense(const DenseRun& run, FirstFault& first) {
   if (run.items.empty()) return {};
+  SEGUE_RETURN_IF_ERROR(MakeSlots(kGroupSize));
   std::optional<Undecodable> undecodable;
-  SEGUE_ASSIGN_OR_RETURN(undecodable, dense_->Run(*kernels_, run, stream_.get()));
-  if (undecodable) {
-    first.Add(undecodable->index, ChunkVerdict::kPayloadDiffers, std::move(undecodable->reason));
-  }
+  SEGUE_ASSIGN_OR_RETURN(undecodable,
+                         updates_.dense->Run(*kernels_, *updates_.slots, run, stream()));
+  AddTo(first, std::move(undecodable));
   return {};
 }
 
@@ -265,10 +342,9 @@ Status CudaDevice::ApplyAll(std::span<const ChunkWork> batch, FirstFault& first)
 }
 
 std::optional<ChunkFault> CudaDevice::Preflight(std::span<const ChunkWork> batch) {
-  const std::lock_guard lock(mutex_);
-  const ContextScope scope(*context_);
+  const Call call(*this, updates_);
   FirstFault first;
-  Status status = scope.status();
+  Status status = call.status();
   if (status.ok() && batch.size() != loaded_count_) status = Internal("the batch is not loaded");
   if (status.ok()) status = PreflightAll(batch, first);
   if (!status.ok()) return ChunkFault{0, ChunkVerdict::kDeviceFailed, std::move(status)};
@@ -276,10 +352,9 @@ std::optional<ChunkFault> CudaDevice::Preflight(std::span<const ChunkWork> batch
 }
 
 std::optional<ChunkFault> CudaDevice::Apply(std::span<const ChunkWork> batch) {
-  const std::lock_guard lock(mutex_);
-  const ContextScope scope(*context_);
+  const Call call(*this, updates_);
   FirstFault first;
-  Status status = scope.status();
+  Status status = call.status();
   if (status.ok() && batch.size() > loaded_count_) status = Internal("the batch is not loaded");
   if (status.ok()) status = WaitForReaders();
   if (status.ok()) status = ApplyAll(batch, first);
@@ -294,29 +369,36 @@ Status CudaDevice::CheckMemory(const std::byte* address, std::uint64_t size) {
 }
 
 // A kernel over chunks that no Load() has prepared.
-Status CudaDevice::RunAll(Kernel kernel, std::span<const ChunkWork> batch,
+Status CudaDevice::RunAll(Lane& lane, Kernel kernel, std::span<const ChunkWork> batch,
                           const std::function<void(std::size_t index, const RowSums& sums)>& take) {
-  const std::lock_guard lock(mutex_);
-  const ContextScope scope(*context_);
-  SEGUE_RETURN_IF_ERROR(scope.status());
-  SEGUE_RETURN_IF_ERROR(MakeSlots());
-  SEGUE_RETURN_IF_ERROR(views_.LoadViews(driver(), upload_, stream_.get(), batch));
-  if (kernel == Kernel::kDenseApply) SEGUE_RETURN_IF_ERROR(WaitForReaders());
+  SEGUE_RETURN_IF_ERROR(
+      lane.views.LoadViews(memory_, lane.slots->host(), lane.stream.get(), batch));
   std::vector<std::size_t> items(batch.size());
   std::iota(items.begin(), items.end(), std::size_t{0});
-  FirstFault first;
-  SEGUE_RETURN_IF_ERROR(RunDense({kernel, &views_, batch, items, take}, first));
-  return first.get() ? first.get()->detail : Status();
+  std::optional<Undecodable> undecodable;
+  SEGUE_ASSIGN_OR_RETURN(
+      undecodable, lane.dense->Run(*kernels_, *lane.slots,
+                                   {kernel, &lane.views, batch, items, take}, lane.stream.get()));
+  return undecodable ? undecodable->reason : Status();
 }
 
 Status CudaDevice::Scan(std::span<const ChunkWork> batch) {
-  return RunAll(Kernel::kDenseScan, batch, [&](std::size_t index, const RowSums& found) {
+  const Call call(*this, scans_);
+  SEGUE_RETURN_IF_ERROR(call.status());
+  if (!scans_.slots) {
+    SEGUE_ASSIGN_OR_RETURN(scans_.slots, GroupSlots::Make(memory_, 0, 0));
+  }
+  return RunAll(scans_, Kernel::kDenseScan, batch, [&](std::size_t index, const RowSums& found) {
     batch[index].part->before = BeforeOf(found);
   });
 }
 
 Status CudaDevice::Write(std::span<const ChunkWork> batch) {
-  return RunAll(Kernel::kDenseApply, batch, [](std::size_t, const RowSums&) {});
+  const Call call(*this, updates_);
+  SEGUE_RETURN_IF_ERROR(call.status());
+  SEGUE_RETURN_IF_ERROR(MakeSlots(kGroupSize));
+  SEGUE_RETURN_IF_ERROR(WaitForReaders());
+  return RunAll(updates_, Kernel::kDenseApply, batch, [](std::size_t, const RowSums&) {});
 }
 
 }  // namespace
@@ -325,8 +407,8 @@ Result<std::shared_ptr<Accelerator>> MakeCudaDevice(std::shared_ptr<const Driver
                                                     const CudaDeviceOptions& options) {
   ContextPointer context;
   SEGUE_ASSIGN_OR_RETURN(context, Context::Make(std::move(driver), options.ordinal));
-  const auto device = std::make_shared<CudaDevice>(std::move(context));
-  SEGUE_RETURN_IF_ERROR(device->Begin(options.threads));
+  const auto device = std::make_shared<CudaDevice>(std::move(context), options);
+  SEGUE_RETURN_IF_ERROR(device->Begin());
   return std::shared_ptr<Accelerator>(device);
 }
 

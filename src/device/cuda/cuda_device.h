@@ -15,9 +15,13 @@ namespace segue::cuda {
 struct CudaDeviceOptions {
   int ordinal = 0;       // As the driver counts.
   unsigned threads = 0;  // That undo codecs; 0 for every core.
+  // Bytes of the GPU's and the host's memory that staging may take; 0: no bound.
+  std::uint64_t memory_max = 0;
+  // The two slots stay between calls. Otherwise each call takes them, also that inside the pause.
+  bool keeps_slots = true;
 };
 
-// Unsupported: the GPU is older than 8.0. ResourceExhausted: no memory for the slots.
+// Unsupported: the GPU is older than 8.0.
 Result<std::shared_ptr<Accelerator>> MakeCudaDevice(std::shared_ptr<const Driver> driver,
                                                     const CudaDeviceOptions& options);
 

@@ -48,28 +48,28 @@ Status LoadStreams(Uploader& uploader, const host::SparseChunk& chunk, SparseRow
 
 }  // namespace
 
-Status LoadedBatch::Load(const DriverPointer& driver, Slots& slots, CUstream stream,
+Status LoadedBatch::Load(const StagingMemory& memory, Slots& slots, CUstream stream,
                          std::span<const ChunkWork> batch) {
   const std::uint64_t views = PlanViews(batch);
-  SEGUE_RETURN_IF_ERROR(Allocate(driver, views + PlanSparse(batch)));
-  Uploader uploader(driver, slots, memory_.address(), stream);
+  SEGUE_RETURN_IF_ERROR(Allocate(memory, views + PlanSparse(batch)));
+  Uploader uploader(memory.driver(), slots, memory_.address(), stream);
   SEGUE_RETURN_IF_ERROR(UploadViews(uploader, batch));
   SEGUE_RETURN_IF_ERROR(UploadSparse(uploader, batch));
   return uploader.Finish();
 }
 
-Status LoadedBatch::LoadViews(const DriverPointer& driver, Slots& slots, CUstream stream,
+Status LoadedBatch::LoadViews(const StagingMemory& memory, Slots& slots, CUstream stream,
                               std::span<const ChunkWork> batch) {
-  SEGUE_RETURN_IF_ERROR(Allocate(driver, PlanViews(batch)));
-  Uploader uploader(driver, slots, memory_.address(), stream);
+  SEGUE_RETURN_IF_ERROR(Allocate(memory, PlanViews(batch)));
+  Uploader uploader(memory.driver(), slots, memory_.address(), stream);
   SEGUE_RETURN_IF_ERROR(UploadViews(uploader, batch));
   return uploader.Finish();
 }
 
-Status LoadedBatch::Allocate(const DriverPointer& driver, std::uint64_t size) {
+Status LoadedBatch::Allocate(const StagingMemory& memory, std::uint64_t size) {
   if (memory_.size >= size) return {};
   memory_ = {};  // Not both at a time.
-  SEGUE_ASSIGN_OR_RETURN(memory_, AllocateDevice(driver, size));
+  SEGUE_ASSIGN_OR_RETURN(memory_, memory.Device(size));
   return {};
 }
 

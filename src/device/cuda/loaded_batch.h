@@ -21,10 +21,10 @@ class LoadedBatch {
   // In place of the batch before, whose memory serves where it is large enough: the driver makes
   // the whole GPU wait to take memory back. Everything is enqueued on `stream`. ResourceExhausted
   // where it does not fit.
-  Status Load(const DriverPointer& driver, Slots& slots, CUstream stream,
+  Status Load(const StagingMemory& memory, Slots& slots, CUstream stream,
               std::span<const ChunkWork> batch);
   // For kernels that read no staged data: views alone.
-  Status LoadViews(const DriverPointer& driver, Slots& slots, CUstream stream,
+  Status LoadViews(const StagingMemory& memory, Slots& slots, CUstream stream,
                    std::span<const ChunkWork> batch);
 
   // Work of encoding `sparse`, ascending: what row i stands for.
@@ -40,7 +40,7 @@ class LoadedBatch {
  private:
   std::uint64_t PlanViews(std::span<const ChunkWork> batch);
   std::uint64_t PlanSparse(std::span<const ChunkWork> batch);
-  Status Allocate(const DriverPointer& driver, std::uint64_t size);
+  Status Allocate(const StagingMemory& memory, std::uint64_t size);
   Status UploadViews(Uploader& uploader, std::span<const ChunkWork> batch);
   Status UploadSparse(Uploader& uploader, std::span<const ChunkWork> batch);
 

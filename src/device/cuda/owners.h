@@ -57,6 +57,7 @@ using Module = Owned<CUmodule>;
 struct DeviceBuffer {
   Owned<CUdeviceptr> memory;
   std::uint64_t size = 0;
+  std::shared_ptr<const void> charge = nullptr;  // Of a budget (staging_memory.h), or none.
 
   CUdeviceptr address() const { return memory.get(); }
   template <typename T>
@@ -69,6 +70,7 @@ struct DeviceBuffer {
 struct PinnedBuffer {
   Owned<void*> memory;
   std::uint64_t size = 0;
+  std::shared_ptr<const void> charge = nullptr;
 
   std::byte* data() const { return static_cast<std::byte*>(memory.get()); }
 };

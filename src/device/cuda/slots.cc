@@ -10,12 +10,12 @@
 
 namespace segue::cuda {
 
-Result<Slots> Slots::Make(const DriverPointer& driver, std::uint64_t size) {
+Result<Slots> Slots::Make(const StagingMemory& memory, std::uint64_t size) {
   Slots slots;
-  slots.driver_ = driver;
+  slots.driver_ = memory.driver();
   for (unsigned i = 0; i < 2; ++i) {
-    SEGUE_ASSIGN_OR_RETURN(slots.buffers_[i], AllocatePinned(driver, size));
-    SEGUE_ASSIGN_OR_RETURN(slots.done_[i], MakeEvent(driver));
+    SEGUE_ASSIGN_OR_RETURN(slots.buffers_[i], memory.Host(size));
+    SEGUE_ASSIGN_OR_RETURN(slots.done_[i], MakeEvent(memory.driver()));
   }
   return slots;
 }

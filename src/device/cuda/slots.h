@@ -7,15 +7,16 @@
 #include <array>
 #include <cstdint>
 
-#include "device/cuda/owners.h"
+#include "device/cuda/staging_memory.h"
 
 namespace segue::cuda {
 
 class Slots {
  public:
   Slots() = default;
-  static Result<Slots> Make(const DriverPointer& driver, std::uint64_t size);
+  static Result<Slots> Make(const StagingMemory& memory, std::uint64_t size);
 
+  const DriverPointer& driver() const { return driver_; }
   std::uint64_t size() const { return buffers_[0].size; }
   // The other slot, once the device is done with it.
   Result<std::byte*> Next();

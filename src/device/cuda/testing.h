@@ -34,6 +34,15 @@ class FakeDriver {
   void Fail(const char* symbol, unsigned skip, CUresult result = CUDA_ERROR_UNKNOWN) {
     Find<SegueFakeFail>(kFakeFail)(symbol, skip, result);
   }
+  void Limit(std::uint64_t device_bytes, std::uint64_t pinned_bytes = ~std::uint64_t{0}) {
+    Find<SegueFakeLimit>(kFakeLimit)(device_bytes, pinned_bytes);
+  }
+  // `call` must live until the next call of `symbol`.
+  template <typename Call>
+  void Hook(const char* symbol, Call& call) {
+    Find<SegueFakeHook>(kFakeHook)(
+        symbol, [](void* context) { (*static_cast<Call*>(context))(); }, &call);
+  }
   SegueFakeCounts Count() { return Find<SegueFakeCount>(kFakeCount)(); }
 
   DriverPointer driver;

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the tests of the CUDA device give to it: chunks of one tensor in every encoding, with what
+// they start from and lead to.
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/random.h"
+#include "codec/block_codec.h"
+#include "device/device.h"
+#include "device/testing.h"
+
+namespace segue::cuda {
+
+inline constexpr std::uint64_t kChunkSize = 8192;
+inline constexpr unsigned kWidth = 2;
+inline constexpr std::uint64_t kTensor = 4;
+
+// Chunks of one tensor, each in another encoding, over and over.
+class Batch {
+ public:
+  explicit Batch(std::size_t count) : base(count * kChunkSize), target(base.size()) {
+    Random random(1);
+    base = host::RandomBytes(random, base.size());
+    target = base;
+    for (std::size_t i = 0; i < count; ++i) Add(random, i);
+  }
+
+  // The work on live bytes that begin at `live`.
+  std::vector<ChunkWork> At(std::byte* live) const {
+    std::vector<ChunkWork> placed = work;
+    for (std::size_t i = 0; i < placed.size(); ++i) placed[i].live = live + i * kChunkSize;
+    return placed;
+  }
+
+  ByteVector base;
+  ByteVector target;
+  std::vector<ChunkWork> work;
+
+ private:
+  void Add(Random& random, std::size_t i) {
+    constexpr DeviceEncoding kEncodings[] = {DeviceEncoding::kSparse, DeviceEncoding::kPlanes,
+                                             DeviceEncoding::kSnappy, DeviceEncoding::kSparse,
+                                             DeviceEncoding::kLz4,    DeviceEncoding::kZstd,
+                                             DeviceEncoding::kRaw};
+    const std::size_t offset = i * kChunkSize;
+    rows_.push_back(host::RandomRow(random, kChunkSize / kWidth, kWidth, 0.02, i % 2));
+    const host::Row& row = rows_.back();
+    ByteVector mask(kChunkSize);
+    for (std::size_t k = 0; k < row.positions.size(); ++k) {
+      std::copy_n(&row.values[k * kWidth], kWidth, &mask[std::size_t{row.positions[k]} * kWidth]);
+    }
+    for (std::size_t k = 0; k < kChunkSize; ++k) target[offset + k] ^= mask[k];
+    ChunkWork chunk;
+    chunk.encoding = kEncodings[i % std::size(kEncodings)];
+    chunk.width = kWidth;
+    chunk.key = {kTensor, offset / kDigestBlockSize};
+    chunk.size = kChunkSize;
+    chunk.first_element = offset / kWidth;
+    chunk.before = Whole(base, offset);
+    chunk.after = Whole(target, offset);
+    if (chunk.encoding == DeviceEncoding::kSparse) {
+      chunk.sparse = row.chunk;
+      // One of two states what it touches.
+      ByteVector live(base.begin() + static_cast<std::ptrdiff_t>(offset),
+                      base.begin() + static_cast<std::ptrdiff_t>(offset + kChunkSize));
+      const auto sums =
+          host::ActiveKernels().sparse_preflight(chunk.key, chunk.sparse, live.data());
+      chunk.touched = i % 4 == 0 ? 0 : sums.touched;
+    } else {
+      Encode(chunk, mask, ByteSpan(target).subspan(offset, kChunkSize));
+    }
+    work.push_back(chunk);
+  }
+
+  static Digest Whole(ByteSpan bytes, std::size_t offset) {
+    return DigestBytes(kTensor, offset, bytes.subspan(offset, kChunkSize));
+  }
+
+  void Encode(ChunkWork& chunk, ByteSpan mask, ByteSpan replacement) {
+    ByteVector data(2 * kChunkSize);
+    switch (chunk.encoding) {
+      case DeviceEncoding::kSnappy: data.resize(SnappyCompress(mask, data)); break;
+      case DeviceEncoding::kLz4: data.resize(Lz4Compress(mask, data)); break;
+      case DeviceEncoding::kZstd: data.resize(ZstdCompressor().Compress(mask, data).value()); break;
+      case DeviceEncoding::kRaw: data.assign(replacement.begin(), replacement.end()); break;
+      default: {
+        data.resize(kChunkSize);
+        std::byte* planes[] = {data.data(), data.data() + kChunkSize / kWidth};
+        host::ActiveKernels().split_planes(mask.data(), kChunkSize / kWidth, kWidth, planes);
+      }
+    }
+    data_.push_back(std::move(data));
+    if (chunk.encoding == DeviceEncoding::kPlanes) {
+      chunk.sparse.plane[0] = data_.back().data();
+      chunk.sparse.plane[1] = data_.back().data() + kChunkSize / kWidth;
+    } else {
+      chunk.dense = data_.back();
+    }
+  }
+
+  std::deque<host::Row> rows_;
+  std::deque<ByteVector> data_;
+};
+
+}  // namespace segue::cuda

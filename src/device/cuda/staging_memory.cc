@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Counting, and what is taken where the first choice is refused.
+#include "device/cuda/staging_memory.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+#include <utility>
+
+namespace segue::cuda {
+
+struct StagingMemory::Ledger {
+  std::mutex mutex;
+  StagingUse use;
+  std::set<std::string> said;
+};
+
+namespace {
+
+CUresult FreePageable(void* address) {
+  std::free(address);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+StagingMemory::StagingMemory(DriverPointer driver, std::uint64_t max)
+    : driver_(std::move(driver)), ledger_(std::make_shared<Ledger>()) {
+  ledger_->use.max = max;
+}
+
+Result<std::shared_ptr<const void>> StagingMemory::Charge(std::uint64_t size,
+                                                          const char* what) const {
+  const std::lock_guard lock(ledger_->mutex);
+  StagingUse& use = ledger_->use;
+  if (use.max != 0 && size > use.max - use.bytes) {
+    return ResourceExhausted(std::to_string(size) + " bytes of " + what +
+                             " for staging: " + std::to_string(use.bytes) + " of the " +
+                             std::to_string(use.max) + " bytes that memory_max allows are taken");
+  }
+  use.bytes += size;
+  if (use.bytes > use.peak) use.peak = use.bytes;
+  return std::shared_ptr<const void>(ledger_.get(), [ledger = ledger_, size](const void*) {
+    const std::lock_guard give_back(ledger->mutex);
+    ledger->use.bytes -= size;
+  });
+}
+
+Result<DeviceBuffer> StagingMemory::Device(std::uint64_t size) const {
+  if (size == 0) return DeviceBuffer();
+  std::shared_ptr<const void> charge;
+  SEGUE_ASSIGN_OR_RETURN(charge, Charge(size, "device memory"));
+  DeviceBuffer buffer;
+  SEGUE_ASSIGN_OR_RETURN(buffer, AllocateDevice(driver_, size));
+  buffer.charge = std::move(charge);
+  return buffer;
+}
+
+Result<PinnedBuffer> StagingMemory::Host(std::uint64_t size) const {
+  if (size == 0) return PinnedBuffer();
+  std::shared_ptr<const void> charge;
+  SEGUE_ASSIGN_OR_RETURN(charge, Charge(size, "host memory"));
+  Result<PinnedBuffer> pinned = AllocatePinned(driver_, size);
+  PinnedBuffer buffer;
+  if (pinned.ok()) {
+    buffer = std::move(pinned).value();
+  } else if (pinned.status().code() == StatusCode::kResourceExhausted) {
+    void* const pages = std::malloc(size);
+    if (pages == nullptr) return pinned.status();
+    buffer = PinnedBuffer{Owned<void*>(driver_, pages, FreePageable), size};
+    Say("host memory for staging is pageable, copies are slower: " + pinned.status().message());
+  } else {
+    return pinned.status();
+  }
+  buffer.charge = std::move(charge);
+  return buffer;
+}
+
+StagingUse StagingMemory::use() const {
+  const std::lock_guard lock(ledger_->mutex);
+  return ledger_->use;
+}
+
+void StagingMemory::Say(const std::string& line) const {
+  const std::lock_guard lock(ledger_->mutex);
+  if (ledger_->said.insert(line).second) std::fprintf(stderr, "segue: %s\n", line.c_str());
+}
+
+}  // namespace segue::cuda

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Staging memory: what a device takes of the GPU's and the host's memory to stage updates, counted
+// against a budget that the caller sets. What the driver will not pin is taken pageable instead,
+// and said so. Threads may share one; copies count together.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "device/accelerator.h"
+#include "device/cuda/owners.h"
+
+namespace segue::cuda {
+
+class StagingMemory {
+ public:
+  // `max`: bytes on both sides together, 0 for no bound.
+  StagingMemory(DriverPointer driver, std::uint64_t max = 0);
+
+  const DriverPointer& driver() const { return driver_; }
+  // ResourceExhausted: over the budget, or the driver has no more. Size 0: empty.
+  Result<DeviceBuffer> Device(std::uint64_t size) const;
+  // Pinned, or pageable where that is refused.
+  Result<PinnedBuffer> Host(std::uint64_t size) const;
+  // Counts `size` bytes as taken until the result goes.
+  Result<std::shared_ptr<const void>> Charge(std::uint64_t size, const char* what) const;
+
+  StagingUse use() const;
+  // One line on the standard error stream, the same line once.
+  void Say(const std::string& line) const;
+
+ private:
+  struct Ledger;
+  DriverPointer driver_;
+  std::shared_ptr<Ledger> ledger_;
+};
+
+}  // namespace segue::cuda

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Staging memory of a CUDA device: what it counts, what it does where memory is refused, that it
+// gives all of it back, and that it does not grow (case H2). On the fake driver, with limits.
+#include "device/cuda/staging_memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "device/cuda/batch_testing.h"
+#include "device/cuda/cuda_device.h"
+#include "device/cuda/group_slots.h"
+#include "device/cuda/testing.h"
+
+namespace segue::cuda {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::internal::CaptureStderr;
+using ::testing::internal::GetCapturedStderr;
+
+constexpr std::uint64_t kMiB = 1 << 20;
+
+class StagingMemoryTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<Accelerator> MakeDevice(const CudaDeviceOptions& options) {
+    auto device = Must(MakeCudaDevice(fake_.driver, options));
+    device->Reserve(kChunkSize);
+    return device;
+  }
+  std::vector<ChunkWork> Work() { return batch_.At(reinterpret_cast<std::byte*>(live_.address())); }
+  void ExpectUpdates(Accelerator& device) {
+    live_.Write(batch_.base);
+    const auto work = Work();
+    const Status loaded = device.Load(work);
+    ASSERT_TRUE(loaded.ok()) << loaded.ToString();
+    ASSERT_FALSE(device.Preflight(work).has_value());
+    ASSERT_FALSE(device.Apply(work).has_value());
+    EXPECT_EQ(live_.Read(), batch_.target);
+    device.Unload();
+  }
+
+  FakeDriver fake_;
+  ContextPointer context_ = Must(Context::Make(fake_.driver, 0));
+  Batch batch_{40};
+  DeviceBytes live_{fake_.driver, batch_.base};
+};
+
+TEST_F(StagingMemoryTest, CountsWhatIsTakenAndRefusesWhatIsOverTheBudget) {
+  const StagingMemory memory(fake_.driver, 1000);
+  EXPECT_EQ(memory.use().max, 1000u);
+  {
+    const DeviceBuffer first = Must(memory.Device(600));
+    PinnedBuffer second = Must(memory.Host(400));
+    EXPECT_EQ(memory.use().bytes, 1000u);
+    const Status refused = memory.Device(1).status();
+    EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+    EXPECT_THAT(refused.message(), HasSubstr("memory_max"));
+    second = {};
+    EXPECT_EQ(memory.use().bytes, 600u);
+    EXPECT_TRUE(memory.Device(400).ok());
+    EXPECT_EQ(memory.Host(401).status().code(), StatusCode::kResourceExhausted);
+  }
+  EXPECT_EQ(memory.use().bytes, 0u);
+  EXPECT_EQ(memory.use().peak, 1000u);
+  EXPECT_EQ(fake_.Count().pinned_bytes, 0u);
+}
+
+TEST_F(StagingMemoryTest, WhatTheDriverRefusesIsNotCounted) {
+  const StagingMemory memory(fake_.driver, 1000);
+  fake_.Fail("cuMemAlloc_v2", 0, CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_FALSE(memory.Device(600).ok());
+  EXPECT_EQ(memory.use().bytes, 0u);
+  fake_.Fail("cuMemHostAlloc", 0, CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(memory.Host(600).status().code(), StatusCode::kInternal);
+  EXPECT_EQ(memory.use().bytes, 0u);
+}
+
+TEST_F(StagingMemoryTest, SaysALineOnce) {
+  const StagingMemory memory(fake_.driver);
+  CaptureStderr();
+  memory.Say("a");
+  memory.Say("b");
+  memory.Say("a");
+  EXPECT_EQ(GetCapturedStderr(), "segue: a\nsegue: b\n");
+}
+
+TEST_F(StagingMemoryTest, WithoutPinnedMemoryItIsPageableAndSaidSo) {
+  const auto device = MakeDevice({.threads = 2});
+  fake_.Limit(~std::uint64_t{0}, 0);
+  CaptureStderr();
+  ExpectUpdates(*device);
+  EXPECT_THAT(GetCapturedStderr(), HasSubstr("pageable"));
+  EXPECT_EQ(fake_.Count().pinned_bytes, 0u);
+}
+
+// Case H2: 64 MiB are free.
+TEST_F(StagingMemoryTest, WhereTheDeviceHasLittleRoomGroupsAreSmaller) {
+  const auto device = MakeDevice({.threads = 2});
+  fake_.Limit(fake_.Count().device_bytes + 64 * kMiB);
+  CaptureStderr();
+  ExpectUpdates(*device);
+  EXPECT_THAT(GetCapturedStderr(), HasSubstr("16777216 bytes instead of 33554432"));
+}
+
+TEST_F(StagingMemoryTest, AnyBudgetIsKeptOrTheUpdateIsRefusedBeforeThePause) {
+  bool refused = false;
+  bool taken = false;
+  for (std::uint64_t budget = 256 * kMiB; budget > 1000; budget = budget * 3 / 4) {
+    const auto device = MakeDevice({.threads = 2, .memory_max = budget});
+    live_.Write(batch_.base);
+    const auto work = Work();
+    CaptureStderr();
+    const Status loaded = device->Load(work);
+    GetCapturedStderr();
+    ASSERT_LE(device->staging_use().peak, budget);
+    if (!loaded.ok()) {
+      refused = true;
+      EXPECT_EQ(loaded.code(), StatusCode::kResourceExhausted);
+      EXPECT_THAT(loaded.message(), HasSubstr("memory_max"));
+      EXPECT_EQ(live_.Read(), batch_.base);
+      continue;
+    }
+    EXPECT_FALSE(refused) << budget;  // Less is never enough where more was not.
+    taken = true;
+    ASSERT_FALSE(device->Preflight(work).has_value());
+    ASSERT_FALSE(device->Apply(work).has_value());
+    ASSERT_EQ(live_.Read(), batch_.target);
+    ASSERT_LE(device->staging_use().peak, budget);
+  }
+  EXPECT_TRUE(refused && taken);
+}
+
+// Case H2: the peak is the first update's.
+TEST_F(StagingMemoryTest, ThePeakIsFlatOverUpdates) {
+  const auto device = MakeDevice({.threads = 2});
+  ExpectUpdates(*device);
+  const StagingUse first = device->staging_use();
+  EXPECT_GT(first.peak, first.bytes);
+  for (int i = 0; i < 200; ++i) ExpectUpdates(*device);
+  EXPECT_EQ(device->staging_use().peak, first.peak);
+  EXPECT_EQ(device->staging_use().bytes, first.bytes);
+}
+
+TEST_F(StagingMemoryTest, ReleaseGivesAllBackUnlessABatchIsLoaded) {
+  const auto device = MakeDevice({.threads = 2});
+  const SegueFakeCounts before = fake_.Count();
+  auto work = Work();
+  std::vector<PartSums> parts(work.size());
+  for (std::size_t i = 0; i < work.size(); ++i) work[i].part = &parts[i];
+  ASSERT_TRUE(device->Scan(work).ok());
+  ASSERT_TRUE(device->Load(work).ok());
+  device->ReleaseStaging();
+  ASSERT_FALSE(device->Preflight(work).has_value());
+  ASSERT_FALSE(device->Apply(work).has_value());
+  EXPECT_EQ(live_.Read(), batch_.target);
+  device->Unload();
+  EXPECT_GT(device->staging_use().bytes, 0u);
+  device->ReleaseStaging();
+  EXPECT_EQ(device->staging_use().bytes, 0u);
+  EXPECT_EQ(fake_.Count().device_bytes, before.device_bytes);
+  EXPECT_EQ(fake_.Count().pinned_bytes, before.pinned_bytes);
+  ExpectUpdates(*device);
+}
+
+TEST_F(StagingMemoryTest, SlotsThatAreNotKeptGoWithEachCall) {
+  const auto device = MakeDevice({.threads = 2, .keeps_slots = false});
+  const auto work = Work();
+  ASSERT_TRUE(device->Load(work).ok());
+  const std::uint64_t loaded = device->staging_use().bytes;
+  EXPECT_LT(loaded, kMiB);
+  ASSERT_FALSE(device->Preflight(work).has_value());
+  EXPECT_EQ(device->staging_use().bytes, loaded);
+  ASSERT_FALSE(device->Apply(work).has_value());
+  EXPECT_EQ(device->staging_use().bytes, loaded);
+  EXPECT_GT(device->staging_use().peak, 64 * kMiB);
+  EXPECT_EQ(live_.Read(), batch_.target);
+}
+
+TEST_F(StagingMemoryTest, AnApplyTakesNoMemoryUnlessAskedTo) {
+  for (const bool keeps : {true, false}) {
+    const auto device = MakeDevice({.threads = 2, .keeps_slots = keeps});
+    live_.Write(batch_.base);
+    const auto work = Work();
+    ASSERT_TRUE(device->Load(work).ok());
+    ASSERT_FALSE(device->Preflight(work).has_value());
+    for (const char* symbol : {"cuMemAlloc_v2", "cuMemHostAlloc"}) {
+      bool called = false;
+      auto note = [&] { called = true; };
+      fake_.Hook(symbol, note);
+      live_.Write(batch_.base);
+      ASSERT_FALSE(device->Apply(work).has_value());
+      EXPECT_EQ(called, !keeps) << symbol;
+      auto nothing = [] {};
+      fake_.Hook("none", nothing);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace segue::cuda
