@@ -80,22 +80,18 @@ struct World {
   std::string failing;
   unsigned skip = 0;
   CUresult failure = CUDA_SUCCESS;
-<<<<<<< HEAD
   bool flips = false;
-=======
   std::uint64_t least_launches = 0;
   std::uint64_t device_max = ~std::uint64_t{0};
   std::uint64_t pinned_max = ~std::uint64_t{0};
   std::string hooked;
   std::function<void()> hook;
->>>>>>> e6516ca (CUDA: staging memory is counted, bounded and given back; scans run beside updates)
 
   static World& Get() {
     static World* const world = new World;  // Outlives everything that may still call.
     return *world;
   }
 
-<<<<<<< HEAD
   // What a program that is run for a test cannot be told by call (fake_cuda.h).
   World() {
     if (const char* const fail = std::getenv("SEGUE_FAKE_CUDA_FAIL"); fail != nullptr) {
@@ -103,7 +99,8 @@ struct World {
       failure = CUDA_ERROR_UNKNOWN;
     }
     flips = std::getenv("SEGUE_FAKE_CUDA_FLIP") != nullptr;
-=======
+  }
+
   // What a test wants to happen first, outside of the lock.
   static void CallHook(const char* symbol) {
     World& world = Get();
@@ -119,7 +116,6 @@ struct World {
     std::uint64_t bytes = 0;
     for (const auto& [address, size] : pinned) bytes += size;
     return bytes;
->>>>>>> e6516ca (CUDA: staging memory is counted, bounded and given back; scans run beside updates)
   }
 
   CUresult Enter(const char* symbol) {
