@@ -333,10 +333,10 @@ TEST_F(PublisherCudaTest, AFailureInTheProofPublishesNothing) {
   trainer_.Step(1);
   ASSERT_TRUE(gpu->Begin().ok());
   ASSERT_TRUE(gpu->Put(OnGpu()).ok());
-  fake_.Fail("cuMemAlloc_v2", 0, CUDA_ERROR_OUT_OF_MEMORY);
+  fake_.Fail("cuMemAlloc_v2", 0, CUDA_ERROR_INVALID_CONTEXT);
   const auto failed = gpu->Commit();
   fake_.Fail("none", 0);
-  EXPECT_EQ(failed.status().code(), StatusCode::kResourceExhausted) << failed.status().ToString();
+  EXPECT_EQ(failed.status().code(), StatusCode::kInternal) << failed.status().ToString();
   EXPECT_FALSE(FileExists(directory_.File("gpu/default/versions")));
   trainer_.Step(2);
   EXPECT_EQ(Must(gpu->Publish(OnGpu())).target_version, 1u);
@@ -350,10 +350,10 @@ TEST_F(PublisherCudaTest, ABaselineThatCouldNotMoveMovesLater) {
   (void)Must(host->Publish(OnHost()));
   ASSERT_TRUE(gpu->Begin().ok());
   ASSERT_TRUE(gpu->Put(OnGpu()).ok());
-  fake_.Fail("cuMemAlloc_v2", 2, CUDA_ERROR_OUT_OF_MEMORY);
+  fake_.Fail("cuMemAlloc_v2", 6, CUDA_ERROR_INVALID_CONTEXT);
   const auto late = gpu->Commit();
   fake_.Fail("none", 0);
-  ASSERT_EQ(late.status().code(), StatusCode::kResourceExhausted) << late.status().ToString();
+  ASSERT_EQ(late.status().code(), StatusCode::kInternal) << late.status().ToString();
   EXPECT_THAT(late.status().message(), HasSubstr("the version is published"));
   EXPECT_EQ(gpu->version(), std::nullopt);
   PublishOnBoth(*host, *gpu, 2, 500);
