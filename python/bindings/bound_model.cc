@@ -56,9 +56,10 @@ void SetGate(BoundModel& model, const Callables& callables, const Raised& raised
 
 }  // namespace
 
-BoundModel MakeModel(std::vector<Part>&& parts, const Callables& callables, const Raised& raised,
-                     StepGate& gate) {
+BoundModel MakeModel(std::vector<Part>&& parts, std::string device, const Callables& callables,
+                     const Raised& raised, StepGate& gate) {
   BoundModel model;
+  model.device = std::move(device);
   model.tensors.reserve(parts.size());
   for (auto& [source, view, copy, copy_count] : parts) {
     auto& [name, dtype, shape, address, size] = source;

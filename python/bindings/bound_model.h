@@ -34,8 +34,9 @@ struct Callables {
   nb::object open_gate;
 };
 
-// What callables raise is kept in `raised`. `gate` outlives the receiver.
-BoundModel MakeModel(std::vector<Part>&& parts, const Callables& callables, const Raised& raised,
-                     StepGate& gate);
+// `device`: whose memory the addresses are of, as in BoundModel. What callables raise is kept in
+// `raised`. `gate` outlives the receiver.
+BoundModel MakeModel(std::vector<Part>&& parts, std::string device, const Callables& callables,
+                     const Raised& raised, StepGate& gate);
 
 }  // namespace segue::python

@@ -34,11 +34,11 @@ ReceiverHandle::Parts MakeParts(ReceiverOptions& options, const HooksHandle* hoo
 }
 
 std::unique_ptr<ReceiverHandle> OpenBound(ReceiverOptions options, std::vector<Part> tensors,
-                                          nb::object generation, nb::object sum_over_ranks,
-                                          nb::object close_gate, nb::object open_gate,
-                                          const HooksHandle* hooks) {
+                                          std::string device, nb::object generation,
+                                          nb::object sum_over_ranks, nb::object close_gate,
+                                          nb::object open_gate, const HooksHandle* hooks) {
   const ReceiverHandle::Parts parts = MakeParts(options, hooks);
-  BoundModel model = MakeModel(std::move(tensors),
+  BoundModel model = MakeModel(std::move(tensors), std::move(device),
                                {std::move(generation), std::move(sum_over_ranks),
                                 std::move(close_gate), std::move(open_gate)},
                                parts.raised, *parts.gates.front());
@@ -258,7 +258,7 @@ void BindReceiver(nb::module_& module) {
   BindSteps(module);
   nb::class_<ReceiverHandle> receiver(module, "Receiver", "As in segue/receiver.h.");
   receiver.def_static("open_bound", &OpenBound, nb::arg("options"), nb::arg("tensors"),
-                      nb::arg("generation"), nb::arg("sum_over_ranks").none(),
+                      nb::arg("device"), nb::arg("generation"), nb::arg("sum_over_ranks").none(),
                       nb::arg("close_gate").none(), nb::arg("open_gate").none(),
                       nb::arg("hooks").none());
   receiver.def_static("open_segment", &OpenSegment, nb::arg("options"), nb::arg("hooks").none());

@@ -30,8 +30,9 @@ using Version = std::optional<std::uint64_t>;
 // --- Opening
 // --------------------------------------------------------------------------------------
 
-// One lineage of this process: tensors, generation, sum_over_ranks, close_gate, open_gate.
-using BoundLineage = std::tuple<std::vector<Part>, nb::object, nb::object, nb::object, nb::object>;
+// One lineage of this process: tensors, device, generation, sum_over_ranks, close_gate, open_gate.
+using BoundLineage =
+    std::tuple<std::vector<Part>, std::string, nb::object, nb::object, nb::object, nb::object>;
 
 GroupOptions MakeOptions(std::vector<ReceiverOptions>&& lineages, bool same_version,
                          const HooksHandle* hooks, GroupHandle::Parts& parts) {
@@ -49,9 +50,9 @@ std::unique_ptr<GroupHandle> OpenBound(std::vector<ReceiverOptions> lineages,
   GroupHandle::Parts parts;
   const GroupOptions options = MakeOptions(std::move(lineages), same_version, hooks, parts);
   std::vector<BoundModel> models;
-  for (auto& [tensors, generation, sum_over_ranks, close_gate, open_gate] : bound) {
+  for (auto& [tensors, device, generation, sum_over_ranks, close_gate, open_gate] : bound) {
     parts.gates.push_back(std::make_shared<StepGate>());
-    models.push_back(MakeModel(std::move(tensors),
+    models.push_back(MakeModel(std::move(tensors), std::move(device),
                                {std::move(generation), std::move(sum_over_ranks),
                                 std::move(close_gate), std::move(open_gate)},
                                parts.raised, *parts.gates.back()));

@@ -9,7 +9,7 @@ import weakref
 from segue import _core
 from segue.errors import InvalidArgumentError
 from segue.steps import UpdateSteps
-from segue.tensors import describe
+from segue.tensors import describe_anywhere
 
 _open = weakref.WeakSet()
 
@@ -81,14 +81,21 @@ class Receiver(UpdateSteps):
 
         The receiver holds a reference to the tensor until close(), and notices when its memory was
         replaced (`tensor.data = ...`, `resize_`): it refuses to go on then. InvalidArgumentError,
-        with nothing bound, for what is not plain, contiguous, writable memory of this process."""
+        with nothing bound, for what is not plain, contiguous, writable memory of this process or of
+        a CUDA GPU. All tensors of one receiver are on one device. On a GPU an apply waits first for
+        all that this process has launched there, so that a step() may end when its kernels are
+        launched; addresses never change, and captured CUDA graphs stay right."""
         if self._core is not None or self._closed or self._group is not None:
             raise InvalidArgumentError("bind() comes before open(), and before a group")
         if self._options.name:
             raise InvalidArgumentError("a receiver with a segment has no tensors to bind")
-        found = describe(name, tensor)
+        found = describe_anywhere(name, tensor)
         if not found.writable:
             raise InvalidArgumentError(f"tensor '{name}': its memory is read only")
+        if self._bound.device not in (None, found.device):
+            raise InvalidArgumentError(
+                f"tensor '{name}': it is on device '{found.device or 'cpu'}', those before on "
+                f"'{self._bound.device or 'cpu'}'; one receiver has one device's tensors")
         source = (name, dtype or found.dtype, tuple(found.shape if shape is None else shape),
                   found.address, found.nbytes)
         self._parts.append((source, view, copy, copies))
@@ -170,7 +177,8 @@ class Receiver(UpdateSteps):
 
     def _model(self):
         """What is bound, as the module takes it."""
-        return (self._parts, self._bound.generation, self._sum_over_ranks, *self._gate)
+        return (self._parts, self._bound.device or "", self._bound.generation,
+                self._sum_over_ranks, *self._gate)
 
     def _check_may_join(self):
         """For a group that is about to take this receiver."""
@@ -186,6 +194,11 @@ class _Bound:
 
     def __init__(self):
         self._tensors = []
+
+    @property
+    def device(self):
+        """Of all of them; None while there is none."""
+        return self._tensors[0].device if self._tensors else None
 
     def add(self, described):
         self._tensors.append(described)

@@ -2,8 +2,8 @@
 """Tensors of torch, numpy (with ml_dtypes), DLPack and the buffer protocol, seen as what Segue
 works on: a name, a dtype in safetensors' words, a shape and the bytes in memory.
 
-Nothing is ever copied or converted: a tensor whose bytes do not lie in the memory of this machine,
-one after the other, is refused with a sentence. Neither torch nor numpy is imported here; what a
+Nothing is ever copied or converted: a tensor whose bytes do not lie in the memory of this process or
+of a CUDA GPU, one after the other, is refused with a sentence. Neither torch nor numpy is imported here; what a
 tensor belongs to is told by its type.
 """
 
@@ -36,6 +36,8 @@ DLPACK_DTYPES = {
     (4, 16): "BF16", (5, 64): "C64", (6, 8): "BOOL", (10, 8): "F8_E4M3", (11, 8): "F8_E4M3FNUZ",
     (12, 8): "F8_E5M2", (13, 8): "F8_E5M2FNUZ", (14, 8): "F8_E8M0",
 }
+# Kinds of devices of DLPack: the CPU, a CUDA GPU, memory of the CPU that a GPU sees too.
+_DLPACK_CPU, _DLPACK_CUDA, _DLPACK_CUDA_HOST = 1, 2, 3
 # Buffer protocol's format -> safetensors; "l" and "L" by their size.
 BUFFER_DTYPES = {
     "?": "BOOL", "b": "I8", "B": "U8", "c": "U8", "h": "I16", "H": "U16", "i": "I32", "I": "U32",
@@ -55,7 +57,8 @@ class TensorSpec:
 @dataclass(frozen=True)
 class Described:
     """A tensor in memory. `keep`: what must live as long as the bytes are used; `where`: asks the
-    tensor anew for (address, bytes), to find out whether it still lies there."""
+    tensor anew for (address, bytes), to find out whether it still lies there; `device`: in whose
+    memory it is, "cuda:0" or another, or "" for this process's own."""
 
     name: str
     dtype: str
@@ -65,6 +68,7 @@ class Described:
     writable: bool
     keep: tuple
     where: object
+    device: str = ""
 
     def source(self):
         """As the module's C++ part takes it."""
@@ -72,9 +76,17 @@ class Described:
 
 
 def describe(name, tensor):
-    """What `tensor` is and where it lies. InvalidArgumentError, naming it, for one that is not
-    plain, contiguous memory of this process; UnsupportedError for a dtype without a name in
-    safetensors."""
+    """What `tensor` is and where it lies, in the memory of this process. InvalidArgumentError,
+    naming it, for one that is not plain, contiguous memory of it; UnsupportedError for a dtype
+    without a name in safetensors."""
+    found = describe_anywhere(name, tensor)
+    if found.device:
+        _refuse(name, f"it is on device '{found.device}'; give one in the CPU's memory")
+    return found
+
+
+def describe_anywhere(name, tensor):
+    """The same for tensors in the memory of a CUDA GPU as well."""
     if not isinstance(name, str):
         raise InvalidArgumentError(f"a tensor's name is a string, not {name!r}")
     if isinstance(tensor, Described):
@@ -135,8 +147,9 @@ def _check_torch(name, tensor):
     layout = str(tensor.layout)
     if layout != "torch.strided":
         _refuse(name, f"it is {layout}; give a dense tensor")
-    if tensor.device.type != "cpu":
-        _refuse(name, f"it is on device '{tensor.device}'; give one in the CPU's memory")
+    if tensor.device.type not in ("cpu", "cuda"):
+        _refuse(name, f"it is on device '{tensor.device}'; give one in the memory of the CPU or of a "
+                "CUDA GPU")
     if type(tensor).__torch_dispatch__ is not _torch_class(tensor).__torch_dispatch__:
         _refuse(name, f"it is a {type(tensor).__name__}, which holds no bytes of its own; give the "
                 "local tensor")
@@ -171,7 +184,8 @@ def _describe_torch(name, tensor):
                 tensor.numel() * tensor.element_size())
 
     address = tensor.data_ptr()
-    return Described(name, dtype, shape, address, size, True, (tensor, storage), where)
+    device = f"cuda:{tensor.device.index}" if tensor.device.type == "cuda" else ""
+    return Described(name, dtype, shape, address, size, True, (tensor, storage), where, device)
 
 
 # --- numpy ----------------------------------------------------------------------------------------
@@ -202,9 +216,10 @@ def _describe_shared(name, tensor):
 
 
 def _describe_dlpack(name, tensor):
-    device, _ = tensor.__dlpack_device__()
-    if device not in (1, 3):  # The CPU's memory; that which a GPU sees too.
-        _refuse(name, f"it is on a device of DLPack's type {device}; give one in the CPU's memory")
+    kind, ordinal = tensor.__dlpack_device__()
+    if kind not in (_DLPACK_CPU, _DLPACK_CUDA, _DLPACK_CUDA_HOST):
+        _refuse(name, f"it is on a device of DLPack's type {kind}; give one in the memory of the CPU "
+                "or of a CUDA GPU")
     array = _core.import_dlpack(tensor)
     code, bits, lanes = array.dtype
     if lanes != 1:
@@ -218,8 +233,9 @@ def _describe_dlpack(name, tensor):
                     f"{list(strides)}); Segue does not copy")
         expected *= count
     size = math.prod(array.shape) * bits // 8
+    device = f"cuda:{ordinal}" if kind == _DLPACK_CUDA else ""
     return Described(name, dtype, tuple(array.shape), array.address, size, array.writable,
-                     (tensor, array), lambda: (array.address, size))
+                     (tensor, array), lambda: (array.address, size), device)
 
 
 def _describe_buffer(name, tensor):

@@ -105,8 +105,8 @@ def test_dlpack_refusals():
 
     class Elsewhere(OnlyDlpack):
         def __dlpack_device__(self):
-            return (2, 0)
-    with pytest.raises(segue.InvalidArgumentError, match="'x'.*device of DLPack's type 2"):
+            return (7, 0)
+    with pytest.raises(segue.InvalidArgumentError, match="'x'.*device of DLPack's type 7"):
         describe("x", Elsewhere(array))
 
 

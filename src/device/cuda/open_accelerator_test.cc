@@ -18,6 +18,9 @@ TEST(OpenAcceleratorTest, TakesTheNamesOfTheDriversDevicesAlone) {
   for (const char* name : {"", "cuda:", "cuda:1", "cuda:-1", "cuda:0x", "cuda0", "CUDA:0"}) {
     EXPECT_FALSE(OpenAccelerator(name, 1).ok()) << name;
   }
+  const Status absent = OpenAccelerator("cuda:7", 1).status();
+  EXPECT_EQ(absent.code(), StatusCode::kUnsupported);
+  EXPECT_EQ(absent.message(), "no device 'cuda:7': the driver has 1");
   unsetenv("SEGUE_CUDA_DRIVER");
 }
 

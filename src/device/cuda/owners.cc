@@ -18,6 +18,12 @@ Status WithSize(const Status& status, const char* what, std::uint64_t size) {
 Result<ContextPointer> Context::Make(DriverPointer driver, int ordinal) {
   const std::shared_ptr<Context> context(new Context(std::move(driver)));
   const Driver* const cuda = context->driver_.get();
+  int count = 0;
+  SEGUE_CUDA_TRY(cuda, cuDeviceGetCount, &count);
+  if (ordinal < 0 || ordinal >= count) {
+    return Unsupported("no device 'cuda:" + std::to_string(ordinal) + "': the driver has " +
+                       std::to_string(count));
+  }
   SEGUE_CUDA_TRY(cuda, cuDeviceGet, &context->device_, ordinal);
   SEGUE_CUDA_TRY(cuda, cuDevicePrimaryCtxRetain, &context->context_, context->device_);
   return ContextPointer(context);

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights in a GPU's memory from Python, on the fake driver: bound through DLPack, updated in
+place, refused where they are on two devices or on none that is there."""
+
+import pytest
+
+import segue
+from fake_cuda_support import LIBRARY, FakeGpu, FakeGpuTensor, on_gpu
+from python_support import bound, copy_of, make_model, same_bytes, step
+
+pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="built without CUDA")
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    monkeypatch.setenv("SEGUE_CUDA_DRIVER", str(LIBRARY))
+    gpu = FakeGpu()
+    yield gpu
+    gpu.close()
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A store with versions 0 to 3, and the bytes of each."""
+    store = f"dir:{tmp_path}/store"
+    model = make_model()
+    versions = [copy_of(model)]
+    with segue.Publisher(store, base=model) as publisher:
+        for seed in range(3):
+            step(model, seed)
+            publisher.publish(model)
+            versions.append(copy_of(model))
+    return store, versions
+
+
+def arrays_of(tensors):
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
+
+
+def test_versions_in_place(gpu, run):
+    store, versions = run
+    with on_gpu(gpu, versions[0]) as tensors:
+        with bound(store, tensors) as receiver:
+            for version in (1, 3):
+                report = receiver.update(to=version)
+                assert report.target_version == version
+                assert same_bytes(arrays_of(tensors), versions[version])
+                with receiver.step():
+                    pass
+            assert receiver.status.version == 3
+
+
+def test_a_group_on_the_gpu(gpu, run):
+    store, versions = run
+    with on_gpu(gpu, versions[0]) as tensors:
+        with segue.ReceiverGroup([bound(store, tensors)]) as group:
+            group.update()
+            assert same_bytes(arrays_of(tensors), versions[3])
+
+
+def test_weights_that_are_no_version(gpu, run):
+    store, versions = run
+    wrong = copy_of(versions[0])
+    wrong["scale"] += 1
+    with on_gpu(gpu, wrong) as tensors:
+        with pytest.raises(segue.VersionMismatchError):
+            bound(store, tensors).open()
+        assert same_bytes(arrays_of(tensors), wrong)
+
+
+def test_a_driver_that_fails_while_preparing_leaves_the_old_version(gpu, run):
+    store, versions = run
+    with on_gpu(gpu, versions[0]) as tensors:
+        with bound(store, tensors) as receiver:
+            receiver.open()
+            gpu.fail("cuMemcpyHtoDAsync_v2")
+            with pytest.raises(segue.Error, match="cuMemcpyHtoDAsync"):
+                receiver.update()
+            assert same_bytes(arrays_of(tensors), versions[0])
+            receiver.update()
+            assert same_bytes(arrays_of(tensors), versions[3])
+
+
+def test_tensors_on_two_devices(gpu, run):
+    store, versions = run
+    with on_gpu(gpu, versions[0]) as tensors:
+        receiver = segue.Receiver(store)
+        receiver.bind("embed.weight", tensors["embed.weight"])
+        with pytest.raises(segue.InvalidArgumentError,
+                           match="'scale': it is on device 'cpu', those before on 'cuda:0'"):
+            receiver.bind("scale", versions[0]["scale"])
+        other = FakeGpuTensor(gpu, versions[0]["scale"], ordinal=1)
+        with pytest.raises(segue.InvalidArgumentError, match="'cuda:1', those before on 'cuda:0'"):
+            receiver.bind("scale", other)
+        other.free()
+
+
+def test_memory_that_is_not_the_devices(gpu, run):
+    store, versions = run
+
+    class Lies(FakeGpuTensor):
+        """Says that memory of the host is the GPU's."""
+        def __init__(self, array):
+            super().__init__(gpu, array)
+            self._managed.data = array.ctypes.data
+
+    with on_gpu(gpu, versions[0]) as tensors:
+        lie = Lies(versions[0]["layer.0.weight"])
+        with pytest.raises(segue.InvalidArgumentError, match="layer.0.weight"):
+            bound(store, {**tensors, "layer.0.weight": lie}).open()
+        lie.free()
+
+
+def test_a_device_that_is_not_there(gpu, run, monkeypatch):
+    store, versions = run
+    absent = {name: FakeGpuTensor(gpu, array, ordinal=7) for name, array in versions[0].items()}
+    with pytest.raises(segue.UnsupportedError, match="no device 'cuda:7': the driver has 1"):
+        bound(store, absent).open()
+    monkeypatch.setenv("SEGUE_CUDA_DRIVER", "/nonexistent/libcuda.so")
+    with pytest.raises(segue.UnsupportedError, match="no CUDA driver"):
+        bound(store, absent).open()
+    for tensor in absent.values():
+        tensor.free()
