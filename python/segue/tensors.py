@@ -2,9 +2,9 @@
 """Tensors of torch, numpy (with ml_dtypes), DLPack and the buffer protocol, seen as what Segue
 works on: a name, a dtype in safetensors' words, a shape and the bytes in memory.
 
-Nothing is ever copied or converted: a tensor whose bytes do not lie in the memory of this process or
-of a CUDA GPU, one after the other, is refused with a sentence. Neither torch nor numpy is imported here; what a
-tensor belongs to is told by its type.
+Nothing is ever copied or converted: a tensor whose bytes do not lie in the memory of this process
+or of a CUDA GPU, one after the other, is refused with a sentence. Neither torch nor numpy is
+imported here; what a tensor belongs to is told by its type.
 """
 
 import ctypes
@@ -148,8 +148,8 @@ def _check_torch(name, tensor):
     if layout != "torch.strided":
         _refuse(name, f"it is {layout}; give a dense tensor")
     if tensor.device.type not in ("cpu", "cuda"):
-        _refuse(name, f"it is on device '{tensor.device}'; give one in the memory of the CPU or of a "
-                "CUDA GPU")
+        _refuse(name, f"it is on device '{tensor.device}'; give one in the memory of the CPU or "
+                "of a CUDA GPU")
     if type(tensor).__torch_dispatch__ is not _torch_class(tensor).__torch_dispatch__:
         _refuse(name, f"it is a {type(tensor).__name__}, which holds no bytes of its own; give the "
                 "local tensor")
@@ -218,8 +218,8 @@ def _describe_shared(name, tensor):
 def _describe_dlpack(name, tensor):
     kind, ordinal = tensor.__dlpack_device__()
     if kind not in (_DLPACK_CPU, _DLPACK_CUDA, _DLPACK_CUDA_HOST):
-        _refuse(name, f"it is on a device of DLPack's type {kind}; give one in the memory of the CPU "
-                "or of a CUDA GPU")
+        _refuse(name, f"it is on a device of DLPack's type {kind}; give one in the memory of the "
+                "CPU or of a CUDA GPU")
     array = _core.import_dlpack(tensor)
     code, bits, lanes = array.dtype
     if lanes != 1:
