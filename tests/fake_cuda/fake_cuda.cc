@@ -7,6 +7,8 @@
 // speed, nor of anything that a kernel does with more than one warp.
 #include "fake_cuda/fake_cuda.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -61,6 +63,15 @@ struct FakeStream {
   std::uint64_t done = 0;
   int priority = 0;
 };
+
+// What a handle for other processes holds.
+struct SharedPages {
+  std::uint64_t magic;
+  int process;
+  int file;
+  std::size_t size;
+};
+constexpr std::uint64_t kShareMagic = 0x6b61665f61647563;
 
 struct FakeEvent {
   FakeStream* stream = nullptr;
@@ -243,7 +254,8 @@ SEGUE_FAKE SegueFakeCounts segue_fake_count() {
   counts.device_bytes = world.memory.bytes();
   counts.device_peak = world.memory.peak();
   counts.pinned_bytes = world.PinnedBytes();
-  counts.objects = world.streams.size() + world.events.size() + world.modules + world.contexts;
+  counts.objects = world.streams.size() + world.events.size() + world.modules + world.contexts +
+                   world.memory.mappings();
   counts.launches = world.launches;
   counts.least_launches = world.least_launches;
   return counts;
@@ -351,6 +363,43 @@ CUresult CUDAAPI cuPointerGetAttribute(void* value, CUpointer_attribute attribut
       attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ? unsigned{CU_MEMORYTYPE_DEVICE} : 0;
   std::memcpy(value, &answer, sizeof(answer));
   return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr* base, std::size_t* size, CUdeviceptr address) {
+  SEGUE_FAKE_ENTER(cuMemGetAddressRange);
+  const auto [found, allocated] = World::Get().memory.Find(address);
+  if (found == 0) return CUDA_ERROR_NOT_FOUND;
+  *base = found;
+  *size = allocated;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
+  SEGUE_FAKE_ENTER(cuIpcGetMemHandle);
+  const int file = World::Get().memory.Share(address);
+  if (file < 0) return CUDA_ERROR_INVALID_VALUE;
+  const SharedPages pages = {kShareMagic, getpid(), file, World::Get().memory.Find(address).second};
+  std::memset(handle, 0, sizeof(*handle));
+  std::memcpy(handle, &pages, sizeof(pages));
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigned flags) {
+  SEGUE_FAKE_ENTER(cuIpcOpenMemHandle);
+  SharedPages pages;
+  std::memcpy(&pages, &handle, sizeof(pages));
+  if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || pages.magic != kShareMagic) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (pages.process == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
+  *address = World::Get().memory.Map(pages.process, pages.file, pages.size);
+  return *address != 0 ? CUDA_SUCCESS : CUDA_ERROR_MAP_FAILED;
+}
+
+CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr address) {
+  SEGUE_FAKE_ASK(cuIpcCloseMemHandle);
+  World::Get().RunAll();
+  return World::Get().memory.Unmap(address) ? asked : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult CUDAAPI cuMemAlloc(CUdeviceptr* address, std::size_t size) {

@@ -5,13 +5,17 @@
 // a canary up to the page's end, and then a page that is never there.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <string>
+#include <utility>
 
 namespace fake_cuda {
 
@@ -27,7 +31,7 @@ class DeviceMemory {
     std::memset(static_cast<char*>(pages) + size, kCanary, reach - size);
     mprotect(pages, reach, PROT_NONE);
     const auto address = reinterpret_cast<std::uint64_t>(pages);
-    regions_[address] = {size, reach};
+    regions_[address] = {.size = size, .reach = reach};
     bytes_ += size;
     if (bytes_ > peak_) peak_ = bytes_;
     return address;
@@ -35,8 +39,9 @@ class DeviceMemory {
 
   bool Free(std::uint64_t address) {
     const auto found = regions_.find(address);
-    if (found == regions_.end()) return false;
+    if (found == regions_.end() || found->second.mappings != 0) return false;
     CheckCanary(address, found->second);
+    if (found->second.file >= 0) close(found->second.file);
     munmap(reinterpret_cast<void*>(address), found->second.reach + kPage);
     bytes_ -= found->second.size;
     regions_.erase(found);
@@ -45,11 +50,70 @@ class DeviceMemory {
 
   // Whether [address, address + size) lies in one allocation.
   bool Holds(std::uint64_t address, std::size_t size) const {
+    const auto [base, allocated] = Find(address);
+    return base != 0 && size <= allocated - (address - base);
+  }
+
+  // Address and size of the allocation that `address` is in, or at the end of; 0 for none.
+  std::pair<std::uint64_t, std::size_t> Find(std::uint64_t address) const {
     auto found = regions_.upper_bound(address);
-    if (found == regions_.begin()) return false;
+    if (found == regions_.begin()) return {};
     --found;
-    return address - found->first <= found->second.size &&
-           size <= found->second.size - (address - found->first);
+    if (address - found->first > found->second.size) return {};
+    return {found->first, found->second.size};
+  }
+
+  // A descriptor of the allocation's pages, through which another process maps them. -1 for none.
+  int Share(std::uint64_t address) {
+    const auto found = regions_.find(address);
+    if (found == regions_.end()) return -1;
+    Region& region = found->second;
+    if (region.file >= 0) return region.file;
+    region.file = memfd_create("fake CUDA", MFD_CLOEXEC);
+    auto* const pages = reinterpret_cast<char*>(address);
+    mprotect(pages, region.reach, PROT_READ);
+    for (std::size_t done = 0; done < region.reach;) {
+      const auto written = write(region.file, pages + done, region.reach - done);
+      if (written <= 0) return -1;
+      done += static_cast<std::size_t>(written);
+    }
+    mmap(pages, region.reach, PROT_NONE, MAP_SHARED | MAP_FIXED, region.file, 0);
+    return region.file;
+  }
+
+  // Pages that process `owner` shares, once however often they are mapped. 0 where there are none.
+  std::uint64_t Map(int owner, int file, std::size_t size) {
+    for (auto& [address, region] : regions_) {
+      if (region.mappings == 0 || region.owner != std::pair(owner, file)) continue;
+      ++region.mappings;
+      return address;
+    }
+    const std::string path = "/proc/" + std::to_string(owner) + "/fd/" + std::to_string(file);
+    const int opened = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (opened < 0) return 0;
+    const std::size_t reach = (size + kPage - 1) / kPage * kPage;
+    void* const pages =
+        mmap(nullptr, reach + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    mmap(pages, reach, PROT_NONE, MAP_SHARED | MAP_FIXED, opened, 0);
+    close(opened);
+    const auto address = reinterpret_cast<std::uint64_t>(pages);
+    regions_[address] = {.size = size, .reach = reach, .mappings = 1, .owner = {owner, file}};
+    return address;
+  }
+
+  bool Unmap(std::uint64_t address) {
+    const auto found = regions_.find(address);
+    if (found == regions_.end() || found->second.mappings == 0) return false;
+    if (--found->second.mappings != 0) return true;
+    CheckCanary(address, found->second);
+    munmap(reinterpret_cast<void*>(address), found->second.reach + kPage);
+    regions_.erase(found);
+    return true;
+  }
+  std::uint64_t mappings() const {
+    std::uint64_t count = 0;
+    for (const auto& [address, region] : regions_) count += region.mappings;
+    return count;
   }
 
   // Calls `operation` with all memory there.
@@ -67,8 +131,11 @@ class DeviceMemory {
   static constexpr std::size_t kPage = 4096;
   static constexpr unsigned char kCanary = 0xc5;
   struct Region {
-    std::size_t size;
-    std::size_t reach;
+    std::size_t size = 0;
+    std::size_t reach = 0;
+    int file = -1;                       // Of an allocation that is shared.
+    unsigned mappings = 0;               // Of another process's allocation,
+    std::pair<int, int> owner = {0, 0};  // that process and its descriptor.
   };
 
   void Protect(int mode) {

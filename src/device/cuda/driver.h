@@ -28,6 +28,10 @@
   X(cuCtxSynchronize)            \
   X(cuCtxGetStreamPriorityRange) \
   X(cuPointerGetAttribute)       \
+  X(cuMemGetAddressRange)        \
+  X(cuIpcGetMemHandle)           \
+  X(cuIpcOpenMemHandle)          \
+  X(cuIpcCloseMemHandle)         \
   X(cuMemAlloc)                  \
   X(cuMemFree)                   \
   X(cuMemHostAlloc)              \

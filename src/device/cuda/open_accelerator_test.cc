@@ -6,7 +6,9 @@
 #include <cstdlib>
 
 #include "device/accelerator.h"
+#include "device/cuda/named_device.h"
 #include "device/cuda/testing.h"
+#include "device/differ.h"
 
 namespace segue::cuda {
 namespace {
@@ -14,9 +16,14 @@ namespace {
 TEST(OpenAcceleratorTest, TakesTheNamesOfTheDriversDevicesAlone) {
   FakeDriver fake;
   setenv("SEGUE_CUDA_DRIVER", SEGUE_FAKE_CUDA, 1);
-  for (const char* name : {"cuda", "cuda:0"}) EXPECT_TRUE(OpenAccelerator(name, 1).ok()) << name;
+  for (const char* name : {"cuda", "cuda:0"}) {
+    EXPECT_TRUE(OpenAccelerator(name, 1).ok()) << name;
+    EXPECT_TRUE(OpenDiffer(name, {.chunk_size_max = 65536}).ok()) << name;
+    EXPECT_EQ(Must(FindNamedDevice(name)).ordinal, 0);
+  }
   for (const char* name : {"", "cuda:", "cuda:1", "cuda:-1", "cuda:0x", "cuda0", "CUDA:0"}) {
     EXPECT_FALSE(OpenAccelerator(name, 1).ok()) << name;
+    EXPECT_FALSE(OpenDiffer(name, {.chunk_size_max = 65536}).ok()) << name;
   }
   const Status absent = OpenAccelerator("cuda:7", 1).status();
   EXPECT_EQ(absent.code(), StatusCode::kUnsupported);

@@ -4,6 +4,7 @@
 // what others have).
 #include "device/accelerator.h"
 #include "device/differ.h"
+#include "segue/device_memory.h"
 
 namespace segue {
 namespace {
@@ -21,5 +22,19 @@ Result<std::shared_ptr<Accelerator>> OpenAccelerator(const std::string& name, un
 Result<std::shared_ptr<Differ>> OpenDiffer(const std::string& name, const DifferOptions&) {
   return Without(name);
 }
+
+Result<DeviceMemoryShare> ShareDeviceMemory(const std::string& device, const std::byte*,
+                                            std::uint64_t) {
+  return Without(device);
+}
+
+class DeviceMapping::Impl {};
+DeviceMapping::~DeviceMapping() = default;
+Result<std::unique_ptr<DeviceMapping>> DeviceMapping::Open(const std::string& device,
+                                                           const DeviceMemoryShare&) {
+  return Without(device);
+}
+std::byte* DeviceMapping::data() const { return nullptr; }
+std::uint64_t DeviceMapping::size() const { return 0; }
 
 }  // namespace segue
