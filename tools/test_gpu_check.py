@@ -36,7 +36,8 @@ def test_every_part_on_the_fake_driver_packed_or_not(tmp_path, packed):
     done, report = run(tmp_path, "--fake", "--packed", packed)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [part["name"] for part in report["parts"]] == [
-        "bits", "large", "machine", "apply", "density", "scrub", "product"]
+        "bits", "large", "machine", "apply", "density", "scrub", "product",
+        "trainer", "pipeline"]
     assert report["fake"] and report["findings"] == [] and report["expectations"] > 400
     assert report["figures"] == [] and report["goals"] == []
     assert "fake CUDA device: " in done.stdout

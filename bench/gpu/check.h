@@ -24,6 +24,7 @@ struct CheckOptions {
   unsigned threads = 0;     // Of the host; 0 for every core.
   unsigned repeats = 3;
   bool fake = false;
+  std::string scratch = "/dev/shm";  // For stores: a RAM disk, so that no disk is measured.
 };
 
 struct Figure {
@@ -91,6 +92,8 @@ Status MeasureMachine(Check& check, Gpu& gpu);  // Copies, beside which all else
 Status MeasureApply(Check& check, Gpu& gpu);    // Load, preflight, pause; sparse and dense.
 Status MeasureDensity(Check& check, Gpu& gpu);  // From 0.01 to 40 %, and where the paths cross.
 Status MeasureScrub(Check& check, Gpu& gpu);
+Status MeasureTrainer(Check& check, Gpu& gpu);   // Diff and encode on the device.
+Status MeasurePipeline(Check& check, Gpu& gpu);  // Trainer to engine, stage by stage.
 Status MeasureBesideProduct(Check& check, Gpu& gpu);
 
 }  // namespace segue::gpu_check

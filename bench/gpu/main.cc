@@ -28,6 +28,8 @@ constexpr std::array kParts = {
     Part{"density", MeasureDensity},
     Part{"scrub", MeasureScrub},
     Part{"product", MeasureBesideProduct},
+    Part{"trainer", MeasureTrainer},
+    Part{"pipeline", MeasurePipeline},
 };
 
 Json ToJson(const Figure& figure) {
@@ -96,6 +98,7 @@ int Run(int argc, char** argv) {
   program.add_option("--large", options.large, "Bytes of the one large tensor");
   program.add_option("--threads", options.threads, "Of the host; 0 for every core");
   program.add_option("--repeats", options.repeats, "Of what is timed");
+  program.add_option("--scratch", options.scratch, "Directory for stores (/dev/shm)");
   program.add_flag("--fake", options.fake, "The driver is no GPU's: no figures");
   try {
     program.parse(argc, argv);

@@ -64,13 +64,20 @@ Result<TiledModel> TiledModel::Generate(std::string_view preset, std::uint64_t u
   return model;
 }
 
-std::uint64_t TiledModel::TouchedSectors() const {
-  std::uint64_t touched = 0;
-  for (std::size_t offset = 0; offset < base.bytes().size(); offset += kSectorSize) {
-    const std::size_t size = std::min(kSectorSize, base.bytes().size() - offset);
-    touched += std::memcmp(base.bytes().data() + offset, target.bytes().data() + offset, size) != 0;
+std::uint64_t TiledModel::DifferingPieces(std::size_t piece_size) const {
+  std::uint64_t differing = 0;
+  for (std::size_t offset = 0; offset < base.bytes().size(); offset += piece_size) {
+    const std::size_t size = std::min(piece_size, base.bytes().size() - offset);
+    differing +=
+        std::memcmp(base.bytes().data() + offset, target.bytes().data() + offset, size) != 0;
   }
-  return touched * count();
+  return differing * count();
+}
+
+std::uint64_t TiledModel::TouchedSectors() const { return DifferingPieces(kSectorSize); }
+
+std::uint64_t TiledModel::ChangedStoredElements() const {
+  return DifferingPieces(DtypeWidth(plan.tensors().front().spec.dtype));
 }
 
 ModelView TiledModel::View(const bench::HugeBuffer& buffer) const {
@@ -97,9 +104,9 @@ MutableModelView DeviceModel::View() const {
   return MutableModelView(std::move(tensors));
 }
 
-Status DeviceModel::Restore() const {
+Status DeviceModel::Load(ByteSpan tensor_bytes) const {
   const std::uint64_t unit = model_->unit();
-  SEGUE_RETURN_IF_ERROR(gpu_->Upload(memory_.address(), model_->base.bytes()));
+  SEGUE_RETURN_IF_ERROR(gpu_->Upload(memory_.address(), tensor_bytes));
   for (std::uint64_t i = 0; i < model_->count(); ++i) {
     const CUdeviceptr tensor = memory_.address() + i * stride();
     if (i != 0) SEGUE_RETURN_IF_ERROR(gpu_->Copy(tensor, memory_.address(), unit));

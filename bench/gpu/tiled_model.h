@@ -34,6 +34,8 @@ struct TiledModel {
   std::uint64_t count() const { return plan.tensors().size(); }
   // Sectors of 32 bytes in which the versions differ, over all tensors.
   std::uint64_t TouchedSectors() const;
+  // Elements as they are stored (bytes, for codes of 4 bits) in which they differ, likewise.
+  std::uint64_t ChangedStoredElements() const;
 
   std::string workload;
   Plan plan;
@@ -43,6 +45,7 @@ struct TiledModel {
 
  private:
   ModelView View(const bench::HugeBuffer& buffer) const;
+  std::uint64_t DifferingPieces(std::size_t piece_size) const;
 };
 
 // A tiled model's weights on the device.
@@ -51,7 +54,9 @@ class DeviceModel {
   static Result<DeviceModel> Make(const Gpu& gpu, const TiledModel& model);
 
   // The base in every tensor, and canaries.
-  Status Restore() const;
+  Status Restore() const { return Load(model_->base.bytes()); }
+  // The same with other bytes of a tensor.
+  Status Load(ByteSpan tensor) const;
   MutableModelView View() const;
   std::byte* Tensor(std::uint64_t tensor) const;
   // Whether every tensor holds the target (or the base) and every canary is whole.
