@@ -37,12 +37,22 @@ class FakeGpu:
 
     def __init__(self):
         self._driver = ctypes.CDLL(str(LIBRARY))
+        self._context = ctypes.c_void_p()
         self._stream = ctypes.c_void_p()
+        self._check("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), 0)
         self._call("cuStreamCreateWithPriority", ctypes.byref(self._stream), 0, 0)
 
-    def _call(self, name, *arguments):
+    def _check(self, name, *arguments):
         result = getattr(self._driver, name)(*arguments)
         assert result == 0, (name, result)
+
+    def _call(self, name, *arguments):
+        """In the device's context, as every thread that works with it has to be."""
+        self._check("cuCtxPushCurrent_v2", self._context)
+        try:
+            self._check(name, *arguments)
+        finally:
+            self._check("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
     def fail(self, name, skip=0):
         """The call of `name` after `skip` others fails."""
@@ -75,6 +85,7 @@ class FakeGpu:
     def close(self):
         """Aborts where something was never given back."""
         self._call("cuStreamDestroy_v2", self._stream)
+        self._check("cuDevicePrimaryCtxRelease_v2", 0)
         self._driver.segue_fake_reset()
 
 

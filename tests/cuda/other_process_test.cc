@@ -189,6 +189,16 @@ TEST_F(OtherProcessTest, RefusesAShareThatIsLargerThanItsAllocation) {
   EXPECT_EQ(EndEngine(), 1);  // Nothing was updated.
 }
 
+// The driver maps memory of another GPU as well.
+TEST_F(OtherProcessTest, RefusesAShareOfAnotherDevice) {
+  FakeDriver fake;
+  fake.SetDevices(2);
+  const Status status = DeviceMapping::Open("cuda:1", shares_[0]).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("not in the memory of CUDA device 1"));
+  EXPECT_EQ(EndEngine(), 1);
+}
+
 TEST_F(OtherProcessTest, MappingSurvivesEveryFailingCall) {
   FakeDriver fake;
   for (const char* symbol : {"cuIpcOpenMemHandle_v2", "cuMemGetAddressRange_v2",

@@ -264,6 +264,12 @@ TEST_F(PublisherCudaTest, RefusesMemoryThatIsNotTheDevices) {
   std::vector<SourceTensor> wrong = OnGpu();
   refused(gpu->Put(OnHost()[0]), "a.weight");
   refused(gpu->Put("b.weight", OnHost()[1].data, OnHost()[1].size), "b.weight");
+  // Another GPU's.
+  fake_.SetDevices(2);
+  const DeviceBytes elsewhere(fake_.driver, trainer_.tensors()[0].bytes, 1);
+  refused(gpu->Put(wrong[0].name, reinterpret_cast<const std::byte*>(elsewhere.address()),
+                   wrong[0].size),
+          "a.weight");
   // Ends behind its buffer.
   refused(gpu->Put(wrong[0].name, wrong[0].data + 2, wrong[0].size), "a.weight");
   // The version is still begun.

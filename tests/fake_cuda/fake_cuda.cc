@@ -3,8 +3,9 @@
 // Fake CUDA driver: a shared library in place of libcuda.so.1, for tests of the host code. Device
 // memory is pages of this process that nobody else may touch (memory.h); kernels run their cores on
 // HostWarp, block by block and warp by warp; copies and kernels wait in their stream until somebody
-// waits for them, so that a missing wait is seen; and any call can be made to fail. Not a model of
-// speed, nor of anything that a kernel does with more than one warp.
+// waits for them, so that a missing wait is seen; what needs a context fails in a thread that has
+// none; and any call can be made to fail. Not a model of speed, nor of anything that a kernel does
+// with more than one warp.
 #include "fake_cuda/fake_cuda.h"
 
 #include <unistd.h>
@@ -41,6 +42,12 @@
   const std::lock_guard lock(World::Get().mutex);                                                \
   if (const CUresult asked = World::Get().Enter(SEGUE_FAKE_SYMBOL(name)); asked != CUDA_SUCCESS) \
   return asked
+// Behind one of them, in functions that work in the thread's current context.
+#define SEGUE_FAKE_NEED_CONTEXT() \
+  if (!current.IsThere()) return CUDA_ERROR_INVALID_CONTEXT
+#define SEGUE_FAKE_IN_CONTEXT(name) \
+  SEGUE_FAKE_ENTER(name);           \
+  SEGUE_FAKE_NEED_CONTEXT()
 
 namespace {
 
@@ -70,6 +77,7 @@ struct SharedPages {
   int process;
   int file;
   std::size_t size;
+  int device;
 };
 constexpr std::uint64_t kShareMagic = 0x6b61665f61647563;
 
@@ -77,6 +85,22 @@ struct FakeEvent {
   FakeStream* stream = nullptr;
   std::uint64_t place = 0;  // Operations of the stream that it waits for.
 };
+
+// The contexts of one thread, by the numbers of their devices.
+struct Current {
+  static constexpr unsigned kDepthMax = 16;
+  int devices[kDepthMax];
+  unsigned depth;
+  bool push_failed;  // As a test asked for: who goes on has nothing better to do.
+
+  bool IsThere() const { return depth != 0 || push_failed; }
+  int device() const { return depth != 0 ? devices[depth - 1] : 0; }
+};
+thread_local Current current = {};
+
+CUcontext ContextOf(int device) {
+  return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(device) + 1);
+}
 
 struct World {
   std::mutex mutex;
@@ -86,6 +110,7 @@ struct World {
   std::set<FakeEvent*> events;
   std::uint64_t modules = 0;
   std::uint64_t contexts = 0;
+  int device_count = 1;
   std::uint64_t calls = 0;
   std::uint64_t launches = 0;
   std::string failing;
@@ -118,7 +143,7 @@ struct World {
     std::unique_lock lock(world.mutex);
     if (world.hooked != symbol) return;
     world.hooked.clear();
-    const auto hook = std::move(world.hook);
+      const auto hook = std::move(world.hook);
     lock.unlock();
     hook();
   }
@@ -240,6 +265,8 @@ SEGUE_FAKE void segue_fake_limit(std::uint64_t device_bytes, std::uint64_t pinne
   world.pinned_max = pinned_bytes;
 }
 
+SEGUE_FAKE void segue_fake_devices(int count) { World::Get().device_count = count; }
+
 SEGUE_FAKE void segue_fake_hook(const char* symbol, void (*call)(void* context), void* context) {
   World& world = World::Get();
   const std::lock_guard lock(world.mutex);
@@ -270,6 +297,7 @@ SEGUE_FAKE void segue_fake_reset() {
   }
   world.failing.clear();
   world.hooked.clear();
+  world.device_count = 1;
   world.calls = 0;
   world.launches = 0;
   world.least_launches = 0;
@@ -289,14 +317,14 @@ CUresult CUDAAPI cuDriverGetVersion(int* version) {
 
 CUresult CUDAAPI cuDeviceGetCount(int* count) {
   SEGUE_FAKE_ENTER(cuDeviceGetCount);
-  *count = 1;
+  *count = World::Get().device_count;
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDeviceGet(CUdevice* device, int ordinal) {
   SEGUE_FAKE_ENTER(cuDeviceGet);
-  if (ordinal != 0) return CUDA_ERROR_INVALID_DEVICE;
-  *device = 0;
+  if (ordinal < 0 || ordinal >= World::Get().device_count) return CUDA_ERROR_INVALID_DEVICE;
+  *device = ordinal;
   return CUDA_SUCCESS;
 }
 
@@ -318,9 +346,9 @@ CUresult CUDAAPI cuDeviceTotalMem(std::size_t* size, CUdevice) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
+CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   SEGUE_FAKE_ENTER(cuDevicePrimaryCtxRetain);
-  *context = reinterpret_cast<CUcontext>(&World::Get());
+  *context = ContextOf(device);
   ++World::Get().contexts;
   return CUDA_SUCCESS;
 }
@@ -331,25 +359,31 @@ CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice) {
   return asked;
 }
 
-CUresult CUDAAPI cuCtxPushCurrent(CUcontext) {
+CUresult CUDAAPI cuCtxPushCurrent(CUcontext context) {
+  current.push_failed = true;
   SEGUE_FAKE_ENTER(cuCtxPushCurrent);
+  current.push_failed = false;
+  if (context == nullptr || current.depth == Current::kDepthMax) return CUDA_ERROR_INVALID_CONTEXT;
+  current.devices[current.depth++] =
+      static_cast<int>(reinterpret_cast<std::uintptr_t>(context)) - 1;
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuCtxPopCurrent(CUcontext* context) {
   SEGUE_FAKE_ASK(cuCtxPopCurrent);
-  *context = nullptr;
+  if (current.depth == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  *context = ContextOf(current.devices[--current.depth]);
   return asked;
 }
 
 CUresult CUDAAPI cuCtxSynchronize() {
-  SEGUE_FAKE_ENTER(cuCtxSynchronize);
+  SEGUE_FAKE_IN_CONTEXT(cuCtxSynchronize);
   World::Get().RunAll();
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuCtxGetStreamPriorityRange(int* least, int* greatest) {
-  SEGUE_FAKE_ENTER(cuCtxGetStreamPriorityRange);
+  SEGUE_FAKE_IN_CONTEXT(cuCtxGetStreamPriorityRange);
   *least = 0;
   *greatest = -5;
   return CUDA_SUCCESS;
@@ -357,16 +391,17 @@ CUresult CUDAAPI cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 
 CUresult CUDAAPI cuPointerGetAttribute(void* value, CUpointer_attribute attribute,
                                        CUdeviceptr address) {
-  SEGUE_FAKE_ENTER(cuPointerGetAttribute);
+  SEGUE_FAKE_IN_CONTEXT(cuPointerGetAttribute);
   if (!World::Get().memory.Holds(address, 1)) return CUDA_ERROR_INVALID_VALUE;
-  const unsigned answer =
-      attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ? unsigned{CU_MEMORYTYPE_DEVICE} : 0;
+  const int answer = attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+                         ? int{CU_MEMORYTYPE_DEVICE}
+                         : World::Get().memory.DeviceOf(address);
   std::memcpy(value, &answer, sizeof(answer));
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr* base, std::size_t* size, CUdeviceptr address) {
-  SEGUE_FAKE_ENTER(cuMemGetAddressRange);
+  SEGUE_FAKE_IN_CONTEXT(cuMemGetAddressRange);
   const auto [found, allocated] = World::Get().memory.Find(address);
   if (found == 0) return CUDA_ERROR_NOT_FOUND;
   *base = found;
@@ -375,50 +410,53 @@ CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr* base, std::size_t* size, CUde
 }
 
 CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
-  SEGUE_FAKE_ENTER(cuIpcGetMemHandle);
+  SEGUE_FAKE_IN_CONTEXT(cuIpcGetMemHandle);
   const int file = World::Get().memory.Share(address);
   if (file < 0) return CUDA_ERROR_INVALID_VALUE;
-  const SharedPages pages = {kShareMagic, getpid(), file, World::Get().memory.Find(address).second};
+  const SharedPages pages = {kShareMagic, getpid(), file, World::Get().memory.Find(address).second,
+                             World::Get().memory.DeviceOf(address)};
   std::memset(handle, 0, sizeof(*handle));
   std::memcpy(handle, &pages, sizeof(pages));
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigned flags) {
-  SEGUE_FAKE_ENTER(cuIpcOpenMemHandle);
+  SEGUE_FAKE_IN_CONTEXT(cuIpcOpenMemHandle);
   SharedPages pages;
   std::memcpy(&pages, &handle, sizeof(pages));
   if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || pages.magic != kShareMagic) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (pages.process == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
-  *address = World::Get().memory.Map(pages.process, pages.file, pages.size);
+  *address = World::Get().memory.Map(pages.process, pages.file, pages.size, pages.device);
   return *address != 0 ? CUDA_SUCCESS : CUDA_ERROR_MAP_FAILED;
 }
 
 CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr address) {
   SEGUE_FAKE_ASK(cuIpcCloseMemHandle);
+  SEGUE_FAKE_NEED_CONTEXT();
   World::Get().RunAll();
   return World::Get().memory.Unmap(address) ? asked : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult CUDAAPI cuMemAlloc(CUdeviceptr* address, std::size_t size) {
-  SEGUE_FAKE_ENTER(cuMemAlloc);
+  SEGUE_FAKE_IN_CONTEXT(cuMemAlloc);
   if (size == 0) return CUDA_ERROR_INVALID_VALUE;
   const std::uint64_t taken = World::Get().memory.bytes();
   if (taken + size > World::Get().device_max) return CUDA_ERROR_OUT_OF_MEMORY;
-  *address = World::Get().memory.Allocate(size);
+  *address = World::Get().memory.Allocate(size, current.device());
   return *address != 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult CUDAAPI cuMemFree(CUdeviceptr address) {
   SEGUE_FAKE_ASK(cuMemFree);
+  SEGUE_FAKE_NEED_CONTEXT();
   World::Get().RunAll();
   return World::Get().memory.Free(address) ? asked : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult CUDAAPI cuMemHostAlloc(void** address, std::size_t size, unsigned) {
-  SEGUE_FAKE_ENTER(cuMemHostAlloc);
+  SEGUE_FAKE_IN_CONTEXT(cuMemHostAlloc);
   if (World::Get().PinnedBytes() + size > World::Get().pinned_max) return CUDA_ERROR_OUT_OF_MEMORY;
   *address = std::malloc(size);
   if (*address == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -428,6 +466,7 @@ CUresult CUDAAPI cuMemHostAlloc(void** address, std::size_t size, unsigned) {
 
 CUresult CUDAAPI cuMemFreeHost(void* address) {
   SEGUE_FAKE_ASK(cuMemFreeHost);
+  SEGUE_FAKE_NEED_CONTEXT();
   World::Get().RunAll();
   if (World::Get().pinned.erase(address) == 0) return CUDA_ERROR_INVALID_VALUE;
   std::free(address);
@@ -436,7 +475,7 @@ CUresult CUDAAPI cuMemFreeHost(void* address) {
 
 CUresult CUDAAPI cuMemcpyHtoDAsync(CUdeviceptr target, const void* source, std::size_t size,
                                    CUstream stream) {
-  SEGUE_FAKE_ENTER(cuMemcpyHtoDAsync);
+  SEGUE_FAKE_IN_CONTEXT(cuMemcpyHtoDAsync);
   if (!World::Get().memory.Holds(target, size)) return CUDA_ERROR_INVALID_VALUE;
   return World::Get().Enqueue(stream,
                               [=] { std::memcpy(reinterpret_cast<void*>(target), source, size); });
@@ -444,7 +483,7 @@ CUresult CUDAAPI cuMemcpyHtoDAsync(CUdeviceptr target, const void* source, std::
 
 CUresult CUDAAPI cuMemcpyDtoHAsync(void* target, CUdeviceptr source, std::size_t size,
                                    CUstream stream) {
-  SEGUE_FAKE_ENTER(cuMemcpyDtoHAsync);
+  SEGUE_FAKE_IN_CONTEXT(cuMemcpyDtoHAsync);
   if (!World::Get().memory.Holds(source, size)) return CUDA_ERROR_INVALID_VALUE;
   return World::Get().Enqueue(
       stream, [=] { std::memcpy(target, reinterpret_cast<const void*>(source), size); });
@@ -453,7 +492,7 @@ CUresult CUDAAPI cuMemcpyDtoHAsync(void* target, CUdeviceptr source, std::size_t
 // Between any two places; those of the device are checked, others are of the host.
 CUresult CUDAAPI cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, std::size_t size,
                                CUstream stream) {
-  SEGUE_FAKE_ENTER(cuMemcpyAsync);
+  SEGUE_FAKE_IN_CONTEXT(cuMemcpyAsync);
   for (const CUdeviceptr place : {target, source}) {
     const bool on_device = World::Get().memory.Holds(place, 0);
     if (on_device && !World::Get().memory.Holds(place, size)) return CUDA_ERROR_INVALID_VALUE;
@@ -465,14 +504,14 @@ CUresult CUDAAPI cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, std::size
 
 CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr target, unsigned char value, std::size_t size,
                                  CUstream stream) {
-  SEGUE_FAKE_ENTER(cuMemsetD8Async);
+  SEGUE_FAKE_IN_CONTEXT(cuMemsetD8Async);
   if (!World::Get().memory.Holds(target, size)) return CUDA_ERROR_INVALID_VALUE;
   return World::Get().Enqueue(stream,
                               [=] { std::memset(reinterpret_cast<void*>(target), value, size); });
 }
 
 CUresult CUDAAPI cuStreamCreateWithPriority(CUstream* handle, unsigned, int priority) {
-  SEGUE_FAKE_ENTER(cuStreamCreateWithPriority);
+  SEGUE_FAKE_IN_CONTEXT(cuStreamCreateWithPriority);
   auto* const stream = new FakeStream;
   stream->priority = priority;
   World::Get().streams.insert(stream);
@@ -482,6 +521,7 @@ CUresult CUDAAPI cuStreamCreateWithPriority(CUstream* handle, unsigned, int prio
 
 CUresult CUDAAPI cuStreamDestroy(CUstream handle) {
   SEGUE_FAKE_ASK(cuStreamDestroy);
+  SEGUE_FAKE_NEED_CONTEXT();
   auto* const stream = reinterpret_cast<FakeStream*>(handle);
   if (!World::Get().streams.contains(stream)) return CUDA_ERROR_INVALID_HANDLE;
   World::Get().RunUntil(*stream, stream->enqueued);
@@ -491,7 +531,7 @@ CUresult CUDAAPI cuStreamDestroy(CUstream handle) {
 }
 
 CUresult CUDAAPI cuStreamSynchronize(CUstream handle) {
-  SEGUE_FAKE_ENTER(cuStreamSynchronize);
+  SEGUE_FAKE_IN_CONTEXT(cuStreamSynchronize);
   auto* const stream = reinterpret_cast<FakeStream*>(handle);
   if (!World::Get().streams.contains(stream)) return CUDA_ERROR_INVALID_HANDLE;
   World::Get().RunUntil(*stream, stream->enqueued);
@@ -499,7 +539,7 @@ CUresult CUDAAPI cuStreamSynchronize(CUstream handle) {
 }
 
 CUresult CUDAAPI cuEventCreate(CUevent* handle, unsigned) {
-  SEGUE_FAKE_ENTER(cuEventCreate);
+  SEGUE_FAKE_IN_CONTEXT(cuEventCreate);
   auto* const event = new FakeEvent;
   World::Get().events.insert(event);
   *handle = reinterpret_cast<CUevent>(event);
@@ -508,6 +548,7 @@ CUresult CUDAAPI cuEventCreate(CUevent* handle, unsigned) {
 
 CUresult CUDAAPI cuEventDestroy(CUevent handle) {
   SEGUE_FAKE_ASK(cuEventDestroy);
+  SEGUE_FAKE_NEED_CONTEXT();
   auto* const event = reinterpret_cast<FakeEvent*>(handle);
   if (World::Get().events.erase(event) == 0) return CUDA_ERROR_INVALID_HANDLE;
   delete event;
@@ -515,7 +556,7 @@ CUresult CUDAAPI cuEventDestroy(CUevent handle) {
 }
 
 CUresult CUDAAPI cuEventRecord(CUevent handle, CUstream stream) {
-  SEGUE_FAKE_ENTER(cuEventRecord);
+  SEGUE_FAKE_IN_CONTEXT(cuEventRecord);
   auto* const event = reinterpret_cast<FakeEvent*>(handle);
   event->stream = reinterpret_cast<FakeStream*>(stream);
   event->place = event->stream->enqueued;
@@ -523,14 +564,14 @@ CUresult CUDAAPI cuEventRecord(CUevent handle, CUstream stream) {
 }
 
 CUresult CUDAAPI cuEventSynchronize(CUevent handle) {
-  SEGUE_FAKE_ENTER(cuEventSynchronize);
+  SEGUE_FAKE_IN_CONTEXT(cuEventSynchronize);
   const FakeEvent& event = *reinterpret_cast<FakeEvent*>(handle);
   if (event.stream != nullptr) World::Get().RunUntil(*event.stream, event.place);
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuModuleLoadData(CUmodule* module, const void* image) {
-  SEGUE_FAKE_ENTER(cuModuleLoadData);
+  SEGUE_FAKE_IN_CONTEXT(cuModuleLoadData);
   if (image == nullptr) return CUDA_ERROR_INVALID_IMAGE;
   ++World::Get().modules;
   *module = reinterpret_cast<CUmodule>(&World::Get());
@@ -539,12 +580,13 @@ CUresult CUDAAPI cuModuleLoadData(CUmodule* module, const void* image) {
 
 CUresult CUDAAPI cuModuleUnload(CUmodule) {
   SEGUE_FAKE_ASK(cuModuleUnload);
+  SEGUE_FAKE_NEED_CONTEXT();
   --World::Get().modules;
   return asked;
 }
 
 CUresult CUDAAPI cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
-  SEGUE_FAKE_ENTER(cuModuleGetFunction);
+  SEGUE_FAKE_IN_CONTEXT(cuModuleGetFunction);
   for (unsigned i = 0; i < segue::cuda::kKernelCount; ++i) {
     if (std::strcmp(segue::cuda::kKernelNames[i], name) != 0) continue;
     *function = reinterpret_cast<CUfunction>(std::uintptr_t{i} + 1);
@@ -557,7 +599,7 @@ CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned g
                                 unsigned grid_z, unsigned block_x, unsigned block_y,
                                 unsigned block_z, unsigned, CUstream stream, void** arguments,
                                 void**) {
-  SEGUE_FAKE_ENTER(cuLaunchKernel);
+  SEGUE_FAKE_IN_CONTEXT(cuLaunchKernel);
   if (grid_x == 0 || grid_y * grid_z * block_y * block_z != 1 ||
       block_x != segue::cuda::kBlockThreads) {
     return CUDA_ERROR_INVALID_VALUE;

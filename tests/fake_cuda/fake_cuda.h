@@ -17,6 +17,8 @@ extern "C" {
 using SegueFakeFail = void (*)(const char* symbol, unsigned skip, CUresult result);
 // No more than these bytes can be allocated on the device and pinned on the host from now on.
 using SegueFakeLimit = void (*)(std::uint64_t device_bytes, std::uint64_t pinned_bytes);
+// The driver knows so many devices from now on; one, after loading.
+using SegueFakeDevices = void (*)(int count);
 // The next call of `symbol` calls this first, once.
 using SegueFakeHook = void (*)(const char* symbol, void (*call)(void* context), void* context);
 // As it was after loading. Ends the program where memory is still allocated that a test forgot.
@@ -36,6 +38,7 @@ using SegueFakeCount = SegueFakeCounts (*)();
 
 inline constexpr const char* kFakeFail = "segue_fake_fail";
 inline constexpr const char* kFakeLimit = "segue_fake_limit";
+inline constexpr const char* kFakeDevices = "segue_fake_devices";
 inline constexpr const char* kFakeHook = "segue_fake_hook";
 inline constexpr const char* kFakeReset = "segue_fake_reset";
 inline constexpr const char* kFakeCount = "segue_fake_count";

@@ -22,7 +22,7 @@ namespace fake_cuda {
 class DeviceMemory {
  public:
   // 0 where there is none.
-  std::uint64_t Allocate(std::size_t size) {
+  std::uint64_t Allocate(std::size_t size, int device) {
     const std::size_t reach = (size + kPage - 1) / kPage * kPage;
     void* const pages =
         mmap(nullptr, reach + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -31,7 +31,7 @@ class DeviceMemory {
     std::memset(static_cast<char*>(pages) + size, kCanary, reach - size);
     mprotect(pages, reach, PROT_NONE);
     const auto address = reinterpret_cast<std::uint64_t>(pages);
-    regions_[address] = {.size = size, .reach = reach};
+    regions_[address] = {.size = size, .reach = reach, .device = device};
     bytes_ += size;
     if (bytes_ > peak_) peak_ = bytes_;
     return address;
@@ -63,6 +63,12 @@ class DeviceMemory {
     return {found->first, found->second.size};
   }
 
+  // The device that has the allocation `address` is in.
+  int DeviceOf(std::uint64_t address) const {
+    const auto found = regions_.find(Find(address).first);
+    return found != regions_.end() ? found->second.device : -1;
+  }
+
   // A descriptor of the allocation's pages, through which another process maps them. -1 for none.
   int Share(std::uint64_t address) {
     const auto found = regions_.find(address);
@@ -82,7 +88,7 @@ class DeviceMemory {
   }
 
   // Pages that process `owner` shares, once however often they are mapped. 0 where there are none.
-  std::uint64_t Map(int owner, int file, std::size_t size) {
+  std::uint64_t Map(int owner, int file, std::size_t size, int device) {
     for (auto& [address, region] : regions_) {
       if (region.mappings == 0 || region.owner != std::pair(owner, file)) continue;
       ++region.mappings;
@@ -97,7 +103,8 @@ class DeviceMemory {
     mmap(pages, reach, PROT_NONE, MAP_SHARED | MAP_FIXED, opened, 0);
     close(opened);
     const auto address = reinterpret_cast<std::uint64_t>(pages);
-    regions_[address] = {.size = size, .reach = reach, .mappings = 1, .owner = {owner, file}};
+    regions_[address] = {
+        .size = size, .reach = reach, .device = device, .mappings = 1, .owner = {owner, file}};
     return address;
   }
 
@@ -133,6 +140,7 @@ class DeviceMemory {
   struct Region {
     std::size_t size = 0;
     std::size_t reach = 0;
+    int device = 0;
     int file = -1;                       // Of an allocation that is shared.
     unsigned mappings = 0;               // Of another process's allocation,
     std::pair<int, int> owner = {0, 0};  // that process and its descriptor.

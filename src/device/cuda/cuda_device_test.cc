@@ -94,6 +94,7 @@ TEST_F(CudaDeviceTest, AppliesBehindWhatWasLaunchedBefore) {
   const auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
   ASSERT_TRUE(device->Load(work).ok());
   ASSERT_FALSE(device->Preflight(work).has_value());
+  const InContext context(fake_.driver);
   const Stream step = Must(MakeStream(fake_.driver, StreamPriority::kLeast));
   ByteVector read(batch.base.size());
   ASSERT_EQ(fake_.driver->cuMemcpyDtoHAsync(read.data(), live.address(), read.size(), step.get()),
@@ -231,7 +232,7 @@ TEST_F(CudaDeviceTest, GroupsTakeTurnsInTheSlots) {
 
 TEST_F(CudaDeviceTest, ALoadedBatchHoldsItsStreamsOnce) {
   const Batch batch(14);
-  const auto context = Must(Context::Make(fake_.driver, 0));
+  const InContext context(fake_.driver);
   const Stream stream = Must(MakeStream(fake_.driver, StreamPriority::kGreatest));
   Slots slots = Must(Slots::Make(fake_.driver, 4096));
   const auto work = batch.At(nullptr);
@@ -252,7 +253,7 @@ TEST_F(CudaDeviceTest, ALoadedBatchHoldsItsStreamsOnce) {
 // A chunk that does not decode in the third of four groups: the first two have run, the rest not.
 TEST_F(CudaDeviceTest, NothingRunsBehindAGroupThatDoesNotDecode) {
   constexpr std::uint64_t kLarge = 16 << 20;
-  const auto context = Must(Context::Make(fake_.driver, 0));
+  const InContext context(fake_.driver);
   const Stream stream = Must(MakeStream(fake_.driver, StreamPriority::kGreatest));
   const KernelSet kernels = Must(KernelSet::Load(fake_.driver, stream.get()));
   DensePath path(2);

@@ -46,6 +46,8 @@ TEST_F(DeviceMemoryTest, RefusesMemoryThatIsNotTheDevices) {
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.ToString();
   }
   EXPECT_EQ(ShareDeviceMemory("cuda", address, 1).status().code(), StatusCode::kOk);
+  fake_.SetDevices(2);
+  EXPECT_EQ(ShareDeviceMemory("cuda:1", address, 1).status().code(), StatusCode::kInvalidArgument);
   EXPECT_FALSE(ShareDeviceMemory("cuda:3", address, 1).ok());
   EXPECT_EQ(ShareDeviceMemory("gpu", address, 1).status().code(), StatusCode::kUnsupported);
 }

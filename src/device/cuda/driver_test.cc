@@ -46,7 +46,7 @@ TEST(DriverTest, ErrorsNameTheCall) {
 
 TEST(OwnersTest, AllocationsSayHowMuchWasAskedFor) {
   FakeDriver fake;
-  const auto context = Must(Context::Make(fake.driver, 0));
+  const InContext context(fake.driver);
   fake.Fail("cuMemAlloc_v2", 0, CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_THAT(AllocateDevice(fake.driver, 777).status().message(),
               HasSubstr("777 bytes of device memory"));

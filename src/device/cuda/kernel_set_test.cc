@@ -26,7 +26,7 @@ TEST(KernelsImageTest, IsAFatBinary) {
 
 TEST(KernelSetTest, ScansEveryRow) {
   FakeDriver fake;
-  const auto context = Must(Context::Make(fake.driver, 0));
+  const InContext context(fake.driver);
   const Stream stream = Must(MakeStream(fake.driver, StreamPriority::kGreatest));
   const KernelSet kernels = Must(KernelSet::Load(fake.driver, stream.get()));
   std::vector<std::byte> bytes(4096, std::byte{9});
@@ -61,7 +61,7 @@ TEST(KernelSetTest, ScansEveryRow) {
 // Blocks of one content, some of them cut short, decoded by one launch.
 void ExpectDecoded(Kernel kernel, ByteSpan block, const ByteVector& content) {
   FakeDriver fake;
-  const auto context = Must(Context::Make(fake.driver, 0));
+  const InContext context(fake.driver);
   const Stream stream = Must(MakeStream(fake.driver, StreamPriority::kGreatest));
   const KernelSet kernels = Must(KernelSet::Load(fake.driver, stream.get()));
   constexpr std::size_t kCount = 21;
@@ -101,7 +101,7 @@ TEST(KernelSetTest, DecodesEveryRow) {
 
 TEST(KernelSetTest, AnImageThatTheDriverRefusesIsSaid) {
   FakeDriver fake;
-  const auto context = Must(Context::Make(fake.driver, 0));
+  const InContext context(fake.driver);
   const Stream stream = Must(MakeStream(fake.driver, StreamPriority::kGreatest));
   fake.Fail("cuModuleLoadData", 0, CUDA_ERROR_NO_BINARY_FOR_GPU);
   EXPECT_FALSE(KernelSet::Load(fake.driver, stream.get()).ok());

@@ -18,7 +18,7 @@ namespace {
 class SlotsTest : public ::testing::Test {
  protected:
   FakeDriver fake_;
-  ContextPointer context_ = Must(Context::Make(fake_.driver, 0));
+  InContext context_{fake_.driver};
   Stream stream_ = Must(MakeStream(fake_.driver, StreamPriority::kLeast));
 };
 

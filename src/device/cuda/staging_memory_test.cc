@@ -41,7 +41,7 @@ class StagingMemoryTest : public ::testing::Test {
   }
 
   FakeDriver fake_;
-  ContextPointer context_ = Must(Context::Make(fake_.driver, 0));
+  InContext context_{fake_.driver};
   Batch batch_{40};
   DeviceBytes live_{fake_.driver, batch_.base};
 };

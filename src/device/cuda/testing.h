@@ -34,6 +34,7 @@ class FakeDriver {
   void Fail(const char* symbol, unsigned skip, CUresult result = CUDA_ERROR_UNKNOWN) {
     Find<SegueFakeFail>(kFakeFail)(symbol, skip, result);
   }
+  void SetDevices(int count) { Find<SegueFakeDevices>(kFakeDevices)(count); }
   void Limit(std::uint64_t device_bytes, std::uint64_t pinned_bytes = ~std::uint64_t{0}) {
     Find<SegueFakeLimit>(kFakeLimit)(device_bytes, pinned_bytes);
   }
@@ -55,16 +56,39 @@ class FakeDriver {
   void* library_;
 };
 
+// A device's context, current in this thread while it lives: for tests that use what is below the
+// devices. Those have to see to their context themselves, so tests of them do without.
+class InContext {
+ public:
+  explicit InContext(const DriverPointer& driver, int ordinal = 0)
+      : context_(Must(Context::Make(driver, ordinal))), scope_(*context_) {
+    EXPECT_TRUE(scope_.status().ok()) << scope_.status().ToString();
+  }
+
+ private:
+  ContextPointer context_;
+  ContextScope scope_;
+};
+
 // Live bytes in device memory, which only copies reach.
 class DeviceBytes {
  public:
-  DeviceBytes(const DriverPointer& driver, ByteSpan bytes)
-      : context_(Must(Context::Make(driver, 0))),
-        stream_(Must(MakeStream(driver, StreamPriority::kGreatest))),
-        buffer_(Must(AllocateDevice(driver, bytes.size()))) {
+  DeviceBytes(const DriverPointer& driver, ByteSpan bytes, int ordinal = 0)
+      : context_(Must(Context::Make(driver, ordinal))) {
+    const ContextScope scope(*context_);
+    stream_ = Must(MakeStream(driver, StreamPriority::kGreatest));
+    buffer_ = Must(AllocateDevice(driver, bytes.size()));
     Write(bytes);
   }
+  ~DeviceBytes() {
+    const ContextScope scope(*context_);
+    stream_ = {};
+    buffer_ = {};
+  }
+  DeviceBytes(const DeviceBytes&) = delete;
+  DeviceBytes& operator=(const DeviceBytes&) = delete;
   void Write(ByteSpan bytes) const {
+    const ContextScope scope(*context_);
     const Driver& driver = *context_->driver();
     EXPECT_EQ(driver.cuMemcpyHtoDAsync(address(), bytes.data(), bytes.size(), stream_.get()),
               CUDA_SUCCESS);
@@ -72,6 +96,7 @@ class DeviceBytes {
   }
   CUdeviceptr address() const { return buffer_.address(); }
   ByteVector Read() const {
+    const ContextScope scope(*context_);
     ByteVector bytes(buffer_.size);
     const Driver& driver = *context_->driver();
     EXPECT_EQ(driver.cuMemcpyDtoHAsync(bytes.data(), address(), bytes.size(), stream_.get()),
