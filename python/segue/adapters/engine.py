@@ -113,17 +113,26 @@ class EngineReceiver:
             raise VersionMismatchError(f"{error}; they are those of the checkpoint "
                                        f"'{self.options.checkpoint}'") from error
         try:
-            return self._bind(suspects)[0], error
+            return self._bind(suspects, self._of_all_ranks(suspects))[0], error
         except UnsupportedError as unknown:
             raise VersionMismatchError(f"{error}; {unknown}") from error
 
-    def _bind(self, distrusted: Sequence[str] = ()) -> tuple[Receiver, bindings.BindingPlan]:
+    def _of_all_ranks(self, names: Sequence[str]) -> list[str]:
+        """Tensors of the checkpoint that any rank names."""
+        known = sorted(bindings.Checkpoint(self.options.checkpoint).tensors)
+        chosen = set(names)
+        flags = self._ranks.any([name in chosen for name in known])
+        return [name for name, flag in zip(known, flags, strict=True) if flag]
+
+    def _bind(self, distrusted: Sequence[str] = (),
+              doubted: Sequence[str] = ()) -> tuple[Receiver, bindings.BindingPlan]:
         receiver = plan = error = None
         try:
             receiver = self._make()
             plan = bindings.plan_bindings(
                 bindings.Checkpoint(self.options.checkpoint), self._model, self._topology,
-                static=self.options.static, probe=self.options.probe, distrusted=distrusted)
+                static=self.options.static, probe=self.options.probe, distrusted=distrusted,
+                doubted=doubted)
             self._bound = bindings.bind_plan(receiver, plan)
             self.probed = plan.probed
         except Exception as failure:  # Raised again, once the other ranks know.

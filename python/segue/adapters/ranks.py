@@ -68,6 +68,14 @@ class Ranks:
         """Whether all ranks say so. Every rank calls it."""
         return flag if self.sum_words is None else self.sum_words([int(flag)])[0] == self.size
 
+    def any(self, flags: Sequence[bool]) -> list[bool]:
+        """For each flag, whether any rank has it. Every rank calls it, with as many flags."""
+        if self.sum_words is None:
+            return list(flags)
+        if not self.all(self.sum_words([len(flags)])[0] == len(flags) * self.size):
+            raise InvalidArgumentError("the ranks of an engine have different checkpoints")
+        return [count > 0 for count in self.sum_words([int(flag) for flag in flags])]
+
     def from_first(self, value: int) -> int:
         """What rank 0 gives."""
         if self.sum_words is None:

@@ -15,14 +15,16 @@ from collections.abc import Collection, Iterable, Mapping
 
 from ... import UnsupportedError
 from .checkpoint import Checkpoint, Stored
+from .cover import EMBEDDING, HEAD, stale_buffers, unreached
 from .elements import integers
 from .placement import Live, live_of, widened
 from .probe import Prober
 from .rules import DERIVED, Context, Mismatch, Part
-from .tables import Table, table_for
+from .tables import UNKNOWN, Table, table_for
 from .topology import Topology
+from .twins import Doubts, Twins, unconfirmed
 
-UNKNOWN = "the table does not know it"
+NO_RULE = "the table does not know it"
 NAMED_MAX = 8  # Tensors that an error message names; the others are counted.
 
 
@@ -58,13 +60,14 @@ def lives_of(model: object, stored: Collection[str] = ()) -> dict[str, Live]:
 
 def plan_bindings(checkpoint: Checkpoint, model: object, topology: Topology | None = None, *,
                   table: Table | None = None, static: Iterable[str] = (), probe: bool = True,
-                  distrusted: Iterable[str] = ()) -> BindingPlan:
+                  distrusted: Iterable[str] = (), doubted: Iterable[str] = ()) -> BindingPlan:
     """Where every tensor of `checkpoint` lies in `model`.
 
     `table`: by default that of the configuration's architecture. `static`: patterns of parameters
     that no checkpoint has and that do not depend on one. `distrusted`: tensors that are not where
-    the table has them. UnsupportedError names what has no place.
+    the table has them; `doubted`: those of other ranks. UnsupportedError names what has no place.
     """
+    distrusted, static = list(distrusted), list(static)
     topology = topology or Topology()
     table = table or table_for(checkpoint.config)
     plan = BindingPlan(lives=lives_of(model, checkpoint.tensors))
@@ -88,15 +91,33 @@ def plan_bindings(checkpoint: Checkpoint, model: object, topology: Topology | No
         else:
             plan.parts += parts
     _tie(context, plan)
+    twins, by_table = Twins(checkpoint.tensors), list(plan.parts)
     if unplaced and probe:
-        _probe(context, plan, unplaced, reasons)
+        _probe(context, plan, unplaced, reasons, twins)
     elif unplaced:
         for stored in unplaced:
-            reasons.setdefault(stored.name, UNKNOWN)
+            reasons.setdefault(stored.name, NO_RULE)
     _refuse(reasons, "has no known place in the engine")
-    _refuse(_unbound(plan, table, static), "of the engine holds nothing of the checkpoint")
+    _refuse(unconfirmed(twins, by_table, _doubts(table, {*distrusted, *doubted})),
+            "cannot be told from others by their bytes")
+    allowed = [*table.static, *map(re.compile, static)]
+    _refuse(unreached(plan.lives, plan.parts, plan.probed, allowed),
+            "of the engine hold what the checkpoint does not have")
+    _refuse(stale_buffers(model, plan.lives, plan.parts, allowed),
+            "of the engine are buffers that the checkpoint does not have")
     _check_widened(plan)
     return plan
+
+
+def _doubts(table: Table, suspects: set[str]) -> Doubts:
+    """A table asserts words, but for those of a rule that has been wrong."""
+
+    def rule_of(name: str) -> int:
+        return next((k for k, (pattern, _) in enumerate(table.rules) if pattern.fullmatch(name)),
+                    -1)
+
+    wrong = {rule_of(name) for name in suspects}
+    return Doubts(suspects, lambda name: table is not UNKNOWN and rule_of(name) not in wrong)
 
 
 def _by_table(table: Table, context: Context, stored: Stored) -> list[Part] | None:
@@ -106,9 +127,6 @@ def _by_table(table: Table, context: Context, stored: Stored) -> list[Part] | No
             parts = rule(context, stored, match)
             return _tied_name(context, stored, rule, match) if parts is None else parts
     return None
-
-
-EMBEDDING, HEAD = re.compile(r"(.*\.)?embed_tokens\.weight"), re.compile(r"(.*\.)?lm_head\.weight")
 
 
 def _tied_name(context: Context, stored: Stored, rule, match) -> list[Part] | None:
@@ -144,36 +162,16 @@ def _tie(context: Context, plan: BindingPlan) -> None:
 
 
 def _probe(context: Context, plan: BindingPlan, unplaced: list[Stored],
-           reasons: dict[str, str]) -> None:
-    prober = Prober(plan.lives, plan.parts, context.topology, context.config)
+           reasons: dict[str, str], twins: Twins) -> None:
+    prober = Prober(plan.lives, plan.parts, context.topology, context.config, twins,
+                    context.tensors)
     for name, found in prober.find(unplaced).items():
         if isinstance(found, str):
-            reasons[name] = f"{reasons.get(name, UNKNOWN)}, and {found}"
+            reasons[name] = f"{reasons.get(name, NO_RULE)}, and {found}"
         else:
             reasons.pop(name, None)
             plan.parts += found
             plan.probed.append(name)
-
-
-def _unbound(plan: BindingPlan, table: Table, static: Iterable[str]) -> dict[str, str]:
-    allowed = [*table.static, *map(re.compile, static)]
-    bound = {part.live.name for part in plan.parts}
-    addresses = {part.live.address for part in plan.parts}
-    missing = {}
-    for name, live in plan.lives.items():
-        if name in bound or live.elements == 0 or live.address in addresses:
-            continue  # Also another name, or a view, of what is bound.
-        if name.rsplit(".", 1)[-1] in DERIVED and _inside(live, plan.parts):
-            continue
-        if not any(pattern.fullmatch(name) for pattern in allowed):
-            missing[name] = "an update would leave it as it is"
-    return missing
-
-
-def _inside(live: Live, parts: list[Part]) -> bool:
-    return any(part.live.address <= live.address and
-               live.address + live.extent <= part.live.address + part.live.extent
-               for part in parts)
 
 
 def _refuse(reasons: dict[str, str], what: str) -> None:

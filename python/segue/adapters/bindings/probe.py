@@ -11,6 +11,7 @@ bytes could be anywhere (a few bytes, or all alike) is refused for the same reas
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from .checkpoint import Stored
@@ -18,6 +19,7 @@ from .elements import integers, numpy, stored_integers
 from .placement import Axis, Live, Placement, blocked
 from .rules import Part
 from .topology import Share, Topology
+from .twins import Twins, slices_of
 
 BYTES_MIN = 32  # Below, two tensors may be alike by chance.
 
@@ -48,8 +50,9 @@ class Prober:
     """Looks in `lives`, apart from what `taken` has placed already."""
 
     def __init__(self, lives: Mapping[str, Live], taken: Iterable[Part], topology: Topology,
-                 config: Mapping):
-        self._topology = topology
+                 config: Mapping, twins: Twins, tensors: Mapping[str, Stored]):
+        self._topology, self._twins, self._tensors = topology, twins, tensors
+        self._zeros_of: dict[str, str] = {}
         self._heads = int(config.get("num_key_value_heads") or 0)
         self._lives = [live for live in lives.values() if live.elements]
         self._taken: dict[str, list[Part]] = {}
@@ -78,10 +81,25 @@ class Prober:
         for part in parts if not isinstance(parts, str) else ():
             if part.placement.flat:
                 continue  # Its padding was compared already.
-            if (integers(part.live)[~self._mask(part.live)] != 0).any():
+            beside = integers(part.live)[~self._mask(part.live)]
+            if (beside != 0).any():
                 return (f"its bytes are in '{part.live.name}', beside values that nothing would "
                         "bring up to date")
+            zeros = self._zeros(part.live.dtype) if beside.size else ""
+            if zeros:
+                return (f"its bytes are in '{part.live.name}', beside zeros, which may be padding "
+                        f"or those of '{zeros}'")
         return ""
+
+    def _zeros(self, dtype: str) -> str:
+        """A tensor of the checkpoint that is zeros, or of which some rank's share is."""
+        if dtype not in self._zeros_of:
+            self._zeros_of[dtype] = next((
+                stored.name for stored in self._tensors.values()
+                if stored.dtype == dtype and math.prod(stored.places) and any(
+                    not needle.matrix.any()
+                    for level in self._needles(stored_integers(stored)) for needle in level)), "")
+        return self._zeros_of[dtype]
 
     def _take(self, part: Part) -> None:
         self._taken.setdefault(part.live.name, []).append(part)
@@ -109,8 +127,19 @@ class Prober:
                 places = sorted({m[0].live.name for m in unique})
                 return f"its bytes are at {len(unique)} places, in {places[:4]}"
             if unique:
-                return unique[0]
+                return self._why_not(unique[0]) or unique[0]
         return "its bytes are nowhere in the engine"
+
+    def _why_not(self, parts: list[Part]) -> str:
+        """Bytes that another tensor has as well tell nothing, wherever that one was placed."""
+        for part in parts:
+            if self._overlaps(part):
+                return f"its bytes are in '{part.live.name}', where another tensor was placed"
+            for piece in slices_of(part):
+                for other in self._twins.of(piece):
+                    if other != piece.label:
+                        return f"'{other}' has the same bytes"
+        return ""
 
     def _needles(self, tensor) -> Iterator[list[_Needle]]:
         """What this rank may hold, the largest first; needles of one size together."""
@@ -158,9 +187,7 @@ class Prober:
             there = plane.matrix[row:row + height, :width]
             if there.shape[0] != height or not numpy.array_equal(there, needle.matrix):
                 continue
-            part = self._part(stored, needle, plane, row)
-            if not self._overlaps(part):
-                yield [part]
+            yield [self._part(stored, needle, plane, row)]
 
     def _part(self, stored: Stored, needle: _Needle, plane: _Plane, row: int) -> Part:
         height, width = needle.matrix.shape
@@ -173,15 +200,15 @@ class Prober:
                     needle.share.copy, needle.share.copies)
 
     def _overlaps(self, part: Part) -> bool:
-        if part.live.name not in self._taken:
-            return False
+        if part.live.name not in self._taken or part.placement.flat:
+            return part.live.name in self._taken
         return bool(self._mask(part.live)[_index(part.placement)].any())
 
     def _in_blocks(self, stored: Stored, needle: _Needle, live: Live) -> Iterator[list[Part]]:
         """In tiles of 128 x 4, if the parameter is as long as those of the needle."""
         rows, columns = needle.matrix.shape
         padded = -(-rows // 128) * -(-columns // 4) * 512
-        if columns < 2 or live.elements != padded or live.name in self._taken:
+        if columns < 2 or live.elements != padded:
             return
         flat = integers(live).reshape(-1)
         row, column = numpy.arange(rows)[:, None], numpy.arange(columns)[None, :]
