@@ -181,15 +181,17 @@ class EngineReceiver:
         receiver = self._opened()
         target = self._target(to)
         session = session or _session(target)
-        self._give_up_other(session)
+        self._give_up_other(session, target)
         receiver.prepare(to=target, session=session)
         return target
 
-    def _give_up_other(self, session: str) -> None:
-        """What a controller that went away has left prepared; all ranks have or none has."""
+    def _give_up_other(self, session: str, target: int | None = None) -> None:
+        """What a controller that went away has left prepared, under this session's name too; all
+        ranks have or none has."""
         receiver = self._opened()
         status = receiver.status
-        if status.state not in ("PREPARING", "PREPARED") or status.session == session:
+        if status.state not in ("PREPARING", "PREPARED") or (
+                (status.session, status.target_version) == (session, target)):
             return
         try:
             receiver.wait_prepared()
@@ -204,10 +206,20 @@ class EngineReceiver:
         self._check("applying")
         if receiver.status.version != to:
             receiver.wait_prepared()
+            self._check_prepared(to, session)
             receiver.apply(session)
         if receiver.status.state == "APPLIED":
             receiver.resume(session)
         return self.status()
+
+    def _check_prepared(self, to: int, session: str) -> None:
+        """A session's name says nothing of what it holds."""
+        status, error = self._opened().status, None
+        if status.state == "PREPARED" and status.session == session and (
+                status.target_version != to):
+            error = VersionMismatchError(f"session '{session}' has prepared version "
+                                         f"{status.target_version}, not {to}; nothing is written")
+        self._ranks.agree(error, "applying")
 
     def update(self, to: int | None = None) -> dict:
         """Prepares and applies in one go."""
@@ -281,7 +293,8 @@ def check_action(action: str, to: int | None, session: str) -> None:
     """InvalidArgumentError (a ValueError) for what says nothing that a receiver could do."""
     if action not in ACTIONS:
         raise InvalidArgumentError(f"the action '{action}' is none of {', '.join(ACTIONS)}")
-    if to is not None and (isinstance(to, bool) or not isinstance(to, int) or to < 0):
+    if to is not None and (isinstance(to, bool) or not isinstance(to, int) or
+                           not 0 <= to < 1 << 64):
         raise InvalidArgumentError(f"{to!r} is no version's number")
     if action == "apply" and to is None:
         raise InvalidArgumentError("apply needs the number of the version that was prepared")

@@ -75,6 +75,29 @@ def test_an_apply_of_what_was_not_prepared_is_refused(tmp_path):
         engine.expect(2)
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_an_apply_of_another_version_than_was_prepared_is_refused(tmp_path, size):
+    with one_behind(tmp_path, "llama", size) as (run, engine):
+        run.publish()
+        all_well(engine.each(lambda r: r.take("prepare", 2, "mine")))
+        for error in engine.each(lambda r: r.take("apply", 3, "mine")):
+            assert isinstance(error, VersionMismatchError)
+            assert "'mine' has prepared version 2, not 3" in str(error)
+        engine.expect(1)
+        all_well(engine.each(lambda r: r.take("apply", 2, "mine")))
+        engine.expect(2)
+
+
+def test_a_session_that_prepares_again_holds_the_later_version(tmp_path):
+    with one_behind(tmp_path, "llama", 2) as (run, engine):
+        run.publish()
+        for version in (2, 3):
+            states = all_well(engine.each(lambda r, v=version: r.take("prepare", v, "mine")))
+            assert [s["target"] for s in states] == [version] * 2
+        all_well(engine.each(lambda r: r.take("apply", 3, "mine")))
+        engine.expect(3)
+
+
 def test_what_was_prepared_and_left_does_not_stand_in_the_way(tmp_path):
     with one_behind(tmp_path, "llama", 2) as (run, engine):
         all_well(engine.each(lambda r: r.prepare(2)))

@@ -5,9 +5,8 @@ Engines fuse, slice, pad and transpose what a checkpoint holds. `plan_bindings` 
 tensor lies at one rank: by a table for each family of architectures, or by looking for its bytes.
 What neither finds is named and refused. `bind_plan` gives a plan to a `segue.Receiver`, whose proof
 at open is the judge: only bytes that are a version of the lineage, under these views, are ever
-written. Tensors
-that are bit for bit alike in the base pass that proof the wrong way round; `twins` says when they
-are bound all the same.
+written. Tensors that are bit for bit alike in the base pass that proof the wrong way round; `twins`
+says when they are bound all the same.
 """
 
 from .bind import Shadows, bind_plan

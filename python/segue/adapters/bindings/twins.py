@@ -26,7 +26,7 @@ _STACKED = re.compile(r"(.*\.experts)\.(\w+.*)")  # One tensor for all experts.
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-    """Elements of a tensor; `label`: its name, with an expert's number where the tensor has many."""
+    """Elements of a tensor; `label`: its name, with an expert's number where it holds many."""
 
     label: str
     stored: Stored
