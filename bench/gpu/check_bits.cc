@@ -4,9 +4,6 @@
 // base is refused with nothing written, and offsets pass 2^31 and 2^32 (case H1).
 #include <fmt/core.h>
 
-#include <cstring>
-
-#include "base/random.h"
 #include "bench/gpu/check.h"
 #include "bench/gpu/updates.h"
 #include "delta/applier.h"
@@ -18,26 +15,9 @@ constexpr std::uint64_t kBitsUnit = 1 << 20;
 constexpr std::uint64_t kOddBytes =
     36;  // So that tensors end within a chunk, a block and a sector.
 
-// Every `every`-th element changes; 0: none does.
-void Change(TiledModel& model, unsigned width, std::uint64_t every, std::uint64_t seed) {
-  const MutableByteSpan base = model.base.bytes();
-  const MutableByteSpan target = model.target.bytes();
-  Random random(seed);
-  for (std::size_t i = 0; i + 8 <= base.size(); i += 8) {
-    const std::uint64_t word = random.Next();
-    std::memcpy(base.data() + i, &word, 8);
-  }
-  std::memcpy(target.data(), base.data(), base.size());
-  if (every == 0) return;
-  for (std::size_t at = random.Next() % every * width; at + width <= target.size();
-       at += every * width) {
-    target[at + random.Next() % width] ^= static_cast<std::byte>(1 + random.Next() % 255);
-  }
-}
-
 Status CheckOne(Check& check, Gpu& gpu, Dtype dtype, Profile profile, std::uint64_t every) {
   SEGUE_ASSIGN_OR_RETURN(TiledModel model, TiledModel::Make(dtype, kBitsUnit + kOddBytes, 3));
-  Change(model, DtypeWidth(dtype), every, every + DtypeWidth(dtype));
+  model.ChangeEvery(DtypeWidth(dtype), every, every + DtypeWidth(dtype));
   const std::string name =
       fmt::format("{} {}, one in {}", DtypeName(dtype), ProfileName(profile), every);
   SEGUE_ASSIGN_OR_RETURN(const TiledDelta delta,

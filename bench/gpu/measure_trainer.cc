@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The trainer's side: both versions in device memory, compared and brought to the host as streams
-// of `sparse` rows, before the outer codec.
+// The trainer's side: what the device encodes is held against the processor; then both versions of
+// a large model in device memory are compared and brought to the host as streams of `sparse` rows,
+// before the outer codec.
 #include <algorithm>
 #include <vector>
 
 #include "bench/bandwidth.h"
 #include "bench/gpu/check.h"
+#include "bench/gpu/encodings.h"
 #include "bench/gpu/machine.h"
 #include "bench/gpu/tiled_model.h"
 #include "device/differ.h"
@@ -57,6 +59,7 @@ std::vector<DiffWork> WorkOf(const TiledModel& model, const DeviceModel& base,
 }  // namespace
 
 Status MeasureTrainer(Check& check, Gpu& gpu) {
+  SEGUE_RETURN_IF_ERROR(CheckEncodings(check, gpu));
   const CheckOptions& options = check.options;
   SEGUE_ASSIGN_OR_RETURN(const double copy_rate, CopyRate(check, gpu));
   SEGUE_ASSIGN_OR_RETURN(

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/random.h"
 #include "bench/bandwidth.h"
 #include "delta/encoder.h"
 #include "delta/manifest.h"
@@ -72,6 +73,22 @@ std::uint64_t TiledModel::DifferingPieces(std::size_t piece_size) const {
         std::memcmp(base.bytes().data() + offset, target.bytes().data() + offset, size) != 0;
   }
   return differing * count();
+}
+
+void TiledModel::ChangeEvery(unsigned width, std::uint64_t every, std::uint64_t seed) {
+  const MutableByteSpan old_bytes = base.bytes();
+  const MutableByteSpan new_bytes = target.bytes();
+  Random random(seed);
+  for (std::size_t i = 0; i + 8 <= old_bytes.size(); i += 8) {
+    const std::uint64_t word = random.Next();
+    std::memcpy(old_bytes.data() + i, &word, 8);
+  }
+  std::memcpy(new_bytes.data(), old_bytes.data(), old_bytes.size());
+  if (every == 0) return;
+  for (std::size_t at = random.Next() % every * width; at + width <= new_bytes.size();
+       at += every * width) {
+    new_bytes[at + random.Next() % width] ^= static_cast<std::byte>(1 + random.Next() % 255);
+  }
 }
 
 std::uint64_t TiledModel::TouchedSectors() const { return DifferingPieces(kSectorSize); }

@@ -27,6 +27,9 @@ struct TiledModel {
   // For a pair that the caller fills: base and target are zero.
   static Result<TiledModel> Make(Dtype dtype, std::uint64_t unit, std::uint64_t count);
 
+  // Fills both: noise, and in the target another value in every `every`-th element (0: in none).
+  void ChangeEvery(unsigned width, std::uint64_t every, std::uint64_t seed);
+
   ModelView Base() const { return View(base); }
   ModelView Target() const { return View(target); }
   std::uint64_t size() const { return plan.model_size(); }
