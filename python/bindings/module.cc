@@ -12,6 +12,7 @@ NB_MODULE(_core, module) {
   module.def("end_interpreter", &segue::python::EndInterpreter,
              "From now on no callback enters Python. Called once, when the interpreter ends.");
   segue::python::BindView(module);
+  segue::python::BindDeviceMemory(module);
   segue::python::BindImport(module);
   segue::python::BindHooks(module);
   segue::python::BindPublisher(module);

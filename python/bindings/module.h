@@ -8,6 +8,7 @@
 
 namespace segue::python {
 
+void BindDeviceMemory(nanobind::module_& module);
 void BindEngine(nanobind::module_& module);
 void BindHooks(nanobind::module_& module);
 void BindImport(nanobind::module_& module);

@@ -22,6 +22,7 @@ from segue._core import (EngineVersion, PublishReport, ReceiverStatus, SharedTen
 from segue.errors import (CorruptionError, Error, InternalError, InvalidArgumentError,
                           NotFoundError, ResourceExhaustedError, TaintedError, UnavailableError,
                           UnsupportedError, VersionMismatchError)
+from segue.gpu_memory import GpuShare, map_gpu_memory, share_gpu_memory
 from segue.group import ReceiverGroup, step_all
 from segue.publisher import Publisher
 from segue.receiver import Receiver, engine_hooks, http_hooks, local_ranks
@@ -29,10 +30,12 @@ from segue.tensors import TensorSpec
 from segue.weights import Weights, attach
 
 __all__ = [
-    "CorruptionError", "EngineVersion", "Error", "InternalError", "InvalidArgumentError",
+    "CorruptionError", "EngineVersion", "Error", "GpuShare", "InternalError",
+    "InvalidArgumentError",
     "NotFoundError", "PublishReport", "Publisher", "Receiver", "ReceiverGroup", "ReceiverStatus",
     "ResourceExhaustedError", "SharedTensor", "TaintedError", "TensorSpec", "UnavailableError",
     "UnsupportedError", "UpdateReport", "VersionMismatchError", "View", "Weights", "__version__",
     "attach", "blocked_scale_views", "box_view", "column_slice", "engine_hooks", "http_hooks",
-    "local_ranks", "remove_segment", "row_slice", "step_all", "transposed_view",
+    "local_ranks", "map_gpu_memory", "remove_segment", "row_slice", "share_gpu_memory", "step_all",
+    "transposed_view",
 ]

@@ -91,6 +91,8 @@ def describe_anywhere(name, tensor):
         raise InvalidArgumentError(f"a tensor's name is a string, not {name!r}")
     if isinstance(tensor, Described):
         return tensor
+    if hasattr(type(tensor), "__segue_describe__"):  # gpu_memory.py
+        return tensor.__segue_describe__(name)
     if is_torch(tensor):
         return _describe_torch(name, tensor)
     if is_numpy(tensor):

@@ -2,6 +2,9 @@
 """Weights in a GPU's memory from Python, on the fake driver: bound through DLPack, updated in
 place, refused where they are on two devices or on none that is there."""
 
+import multiprocessing
+import pickle
+
 import pytest
 
 import segue
@@ -121,3 +124,52 @@ def test_a_device_that_is_not_there(gpu, run, monkeypatch):
         bound(store, absent).open()
     for tensor in absent.values():
         tensor.free()
+
+
+def _engine(channel, weights, target):
+    """Another process: shares its tensors, and says in the end whether they are `target`."""
+    gpu = FakeGpu()
+    with on_gpu(gpu, weights) as tensors:
+        channel.send({name: segue.share_gpu_memory(tensor) for name, tensor in tensors.items()
+                      if tensor.nbytes})
+        channel.recv()
+        channel.send(same_bytes(arrays_of(tensors), target))
+    gpu.close()
+
+
+def test_weights_of_another_process(gpu, run):
+    store, versions = run
+    here, there = multiprocessing.Pipe()
+    # Not forked: a fork would have this process's driver.
+    engine = multiprocessing.get_context("spawn").Process(
+        target=_engine, args=(there, versions[0], versions[3]), daemon=True)
+    engine.start()
+    there.close()
+    tensors = {name: segue.map_gpu_memory(share) for name, share in here.recv().items()}
+    with on_gpu(gpu, {"empty": versions[0]["empty"]}) as rest:
+        with bound(store, {**tensors, **rest}, close_gate=lambda seconds: None,
+                   open_gate=lambda: None) as receiver:
+            assert receiver.update().target_version == 3
+    here.send("look")
+    assert here.recv()
+    engine.join(30)
+    assert engine.exitcode == 0
+    tensors.clear()
+
+
+def test_what_cannot_be_shared_or_mapped(gpu):
+    model = make_model()
+    with pytest.raises(segue.InvalidArgumentError, match="in the CPU's memory"):
+        segue.share_gpu_memory(model["scale"])
+    with on_gpu(gpu, model) as tensors:
+        with pytest.raises(segue.InvalidArgumentError, match="is empty"):
+            segue.share_gpu_memory(tensors["empty"])
+        share = segue.share_gpu_memory(tensors["layer.0.weight"])
+        assert pickle.loads(pickle.dumps(share)) == share
+        assert (share.dtype, share.shape, share.device) == ("F16", (300, 200), "cuda:0")
+    with pytest.raises(segue.InvalidArgumentError, match="a GpuShare is needed, not a str"):
+        segue.map_gpu_memory("share")
+    with pytest.raises(segue.UnsupportedError, match="'cuda:3'"):
+        segue.map_gpu_memory(share, "cuda:3")
+    with pytest.raises(segue.Error):  # It was freed.
+        segue.map_gpu_memory(share)
