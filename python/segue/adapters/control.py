@@ -11,14 +11,11 @@ that are no more.
 from __future__ import annotations
 
 import abc
-import http.client
-import json
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from .. import InvalidArgumentError, TaintedError, UnavailableError, UnsupportedError
+from .http_call import Endpoint
 
 POLL_S = 0.05
 ENDED = ("FAILED", "ABORTED", "POISONED")  # States of a prepare that came to nothing.
@@ -42,20 +39,22 @@ class EngineControl(abc.ABC):
         self._mode = mode or self.modes[0]
         if self._mode not in self.modes:
             raise InvalidArgumentError(f"the engine has no mode '{mode}' of pausing")
-        self._url, self._token, self._timeout_s = url.rstrip("/"), token, timeout_s
+        self._endpoint, self._timeout_s = Endpoint(url, token, timeout_s), timeout_s
 
     def open(self, **options) -> dict:
         """Has the engine bind its weights and prove which version they are, which becomes their
         label; nothing is written. `options`: fields of EngineOptions."""
         status = self._open(options)
-        self._label(str(status["version"]))
+        self._label(str(number_in(status, "version")))
         return status
 
     def update(self, to: int | None = None, *, label: str = "", flush_cache: bool = True) -> dict:
         """Brings the engine to version `to` (by default the newest); the receiver's status.
         `label`: what the engine calls its weights, by default the version's number."""
         status = self._prepare(to)
-        target = int(status["target"])
+        target = number_in(status, "target")
+        if to is not None and target != to:
+            raise UnavailableError(f"the engine was asked for version {to} and prepares {target}")
         self._staged(status)
         return self._paused(lambda: self._apply(target, label or str(target), flush_cache))
 
@@ -68,7 +67,8 @@ class EngineControl(abc.ABC):
 
     @abc.abstractmethod
     def status(self) -> dict:
-        """State and version of rank 0's receiver."""
+        """State and version of the engine's receivers: rank 0's, or that of the rank that is
+        farthest from serving."""
 
     @abc.abstractmethod
     def _open(self, options: dict) -> dict: ...
@@ -81,8 +81,9 @@ class EngineControl(abc.ABC):
 
     @abc.abstractmethod
     def _apply(self, to: int, label: str, flush_cache: bool) -> dict:
-        """RefusedError if nothing was written, TaintedError if the weights are lost,
-        NotFinishedError otherwise."""
+        """Writes version `to` and makes sure that it is held (`check_held`) before it is labelled.
+        RefusedError if nothing was written, TaintedError if the weights are lost, NotFinishedError
+        otherwise."""
 
     @abc.abstractmethod
     def _pause(self) -> None: ...
@@ -98,7 +99,7 @@ class EngineControl(abc.ABC):
             time.sleep(POLL_S)
             status = self.status()
         if status["state"] in ENDED:
-            raise RefusedError(f"nothing was staged: {status['message']}")
+            raise RefusedError(f"nothing was staged: {status.get('message', '')}")
 
     def _paused(self, write: Callable[[], dict]) -> dict:
         """Pauses, writes, goes on; where it is not known that nothing was written, stays paused."""
@@ -112,23 +113,53 @@ class EngineControl(abc.ABC):
         return status
 
     def _post(self, path: str, body: dict | None) -> dict:
-        data = b"" if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._url + path, data,
-                                         {"Content-Type": "application/json"}, method="POST")
-        if self._token:
-            request.add_header("Authorization", f"Bearer {self._token}")
-        try:
-            with urllib.request.urlopen(request, timeout=self._timeout_s) as response:
-                return json.loads(response.read() or b"{}")
-        except urllib.error.HTTPError as error:
-            text = error.read()
-            if error.code == 400 and text.startswith(b"{"):
-                return json.loads(text)
-            raise UnavailableError(f"{path} answered {error.code}: {text[:300]!r}") from error
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            raise UnavailableError(f"{path} at {self._url}: {error}") from error
+        return self._endpoint.post(path, body)
 
 
-def poisoned(error: Exception) -> TaintedError:
+def checked_status(value: object) -> dict:
+    """A receiver's status as an engine answers it. UnavailableError for anything else."""
+    kinds = {"state": str, "message": str, "ready": bool, "version": int, "target": int,
+             "rank": int}
+    if isinstance(value, dict) and "state" in value and all(
+            type(value[name]) is kind for name, kind in kinds.items() if name in value):
+        return value
+    raise UnavailableError(f"the engine answers what is no receiver's status: {value!r:.300}")
+
+
+def number_in(status: dict, name: str) -> int:
+    """The version that a status gives under `name`."""
+    if not isinstance(status.get(name), int):
+        raise UnavailableError(f"the engine's answer has no {name}: {status!r:.300}")
+    return status[name]
+
+
+# From far from serving to near.
+_STATES = ("POISONED", "FAILED", "ABORTED", "CLOSED", "APPLYING", "PREPARING")
+
+
+def farthest(statuses: Sequence[dict]) -> dict:
+    """Of the ranks' statuses the one that is farthest from serving; of equals the first rank's."""
+    def order(status):
+        state = status["state"]
+        return (_STATES.index(state) if state in _STATES else len(_STATES),
+                status.get("rank", 0))
+
+    return min(statuses, key=order)
+
+
+def check_held(statuses: Sequence[dict], to: int) -> None:
+    """Returns if every rank serves version `to`. TaintedError, NotFinishedError if one does not: an
+    apply said that it was written."""
+    for status in statuses:
+        rank, state = status.get("rank", 0), status["state"]
+        if state == "POISONED":
+            raise poisoned(f"rank {rank} is POISONED: {status.get('message', '')}")
+        if status.get("version") != to or status.get("ready") is not True:
+            raise NotFinishedError(
+                f"the engine stays paused until finish(): version {to} was applied, and rank "
+                f"{rank} is at {status.get('version')} ({state})")
+
+
+def poisoned(error: object) -> TaintedError:
     """Weights that are no version: nobody may compute with them."""
     return TaintedError(f"the engine stays paused: {error}")

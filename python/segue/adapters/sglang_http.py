@@ -9,7 +9,8 @@ import json
 from multiprocessing.reduction import ForkingPickler
 
 from .. import UnavailableError, UnsupportedError
-from .control import EngineControl, NotFinishedError, RefusedError, poisoned
+from .control import (EngineControl, NotFinishedError, RefusedError, check_held, checked_status,
+                      poisoned)
 from .sglang import LOADER, PREFIX, Command
 
 __all__ = ["NotFinishedError", "RefusedError", "SGLangControl"]
@@ -45,7 +46,11 @@ class SGLangControl(EngineControl):
             raise UnsupportedError(
                 f"SGLang did not answer as the plugin does, but: {message!r}; is segue installed "
                 "beside it, and not left out by SGLANG_PLUGINS?")
-        return json.JSONDecoder().raw_decode(message[len(PREFIX):])[0]
+        try:
+            return checked_status(json.JSONDecoder().raw_decode(message[len(PREFIX):])[0])
+        except (ValueError, RecursionError) as error:
+            raise UnavailableError(f"SGLang's answer to '{command.action}' is no status: "
+                                   f"{message!r:.300}") from error
 
     def _open(self, options: dict) -> dict:
         return self.command(Command("open", options=options))
@@ -61,14 +66,16 @@ class SGLangControl(EngineControl):
             raise UnsupportedError("paused in place, requests keep their cache, and SGLang does "
                                    "not flush it; pause by 'retract' or 'abort', or do not flush")
         try:
-            return self.command(Command("apply", to), flush_cache=flush_cache,
-                                weight_version=label)
+            status = self.command(Command("apply", to), flush_cache=flush_cache,
+                                  weight_version=label)
         except RefusedError as error:
             if "TaintedError" in str(error):
                 raise poisoned(error) from error
             raise
-        except UnavailableError as error:
+        except (UnavailableError, UnsupportedError) as error:
             raise NotFinishedError(f"the engine stays paused until finish(): {error}") from error
+        check_held([status], to)
+        return status
 
     def _pause(self) -> None:
         self._post("/pause_generation", {"mode": self._mode})
