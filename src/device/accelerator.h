@@ -23,6 +23,8 @@ struct StagingUse {
 class Accelerator : public Device {
  public:
   virtual StagingUse staging_use() const = 0;
+  // Who undoes codecs for the update that was loaded last, by name.
+  virtual std::string decoder() const = 0;
   // Gives all of it back, unless a call is under way; the next one takes what it needs again.
   virtual void ReleaseStaging() = 0;
   // InvalidArgument unless `size` bytes from `address` on are memory of this device.

@@ -26,6 +26,7 @@
 #include "device/cuda/lz4_core.h"
 #include "device/cuda/snappy_core.h"
 #include "device/cuda/sparse_core.h"
+#include "fake_cuda/engine.h"
 #include "fake_cuda/memory.h"
 
 #define SEGUE_FAKE extern "C" __attribute__((visibility("default")))
@@ -105,6 +106,7 @@ CUcontext ContextOf(int device) {
 struct World {
   std::mutex mutex;
   fake_cuda::DeviceMemory memory;
+  fake_cuda::Engine engine;
   std::map<void*, std::size_t> pinned;
   std::set<FakeStream*> streams;
   std::set<FakeEvent*> events;
@@ -274,6 +276,21 @@ SEGUE_FAKE void segue_fake_hook(const char* symbol, void (*call)(void* context),
   world.hook = [=] { call(context); };
 }
 
+SEGUE_FAKE void segue_fake_engine(unsigned algorithms, std::uint64_t size_max, int host_node) {
+  fake_cuda::Engine& engine = World::Get().engine;
+  engine.algorithms = algorithms;
+  engine.size_max = size_max;
+  engine.host_node = host_node;
+}
+
+SEGUE_FAKE void segue_fake_engine_goes_wrong(SegueFakeEngineFault fault, unsigned skip,
+                                             std::size_t block) {
+  fake_cuda::Engine& engine = World::Get().engine;
+  engine.fault = fault;
+  engine.fault_call = skip;
+  engine.fault_block = block;
+}
+
 SEGUE_FAKE SegueFakeCounts segue_fake_count() {
   World& world = World::Get();
   SegueFakeCounts counts = {};
@@ -282,9 +299,10 @@ SEGUE_FAKE SegueFakeCounts segue_fake_count() {
   counts.device_peak = world.memory.peak();
   counts.pinned_bytes = world.PinnedBytes();
   counts.objects = world.streams.size() + world.events.size() + world.modules + world.contexts +
-                   world.memory.mappings();
+                   world.memory.mappings() + world.engine.objects();
   counts.launches = world.launches;
   counts.least_launches = world.least_launches;
+  counts.decompressions = world.engine.batches;
   return counts;
 }
 
@@ -301,6 +319,9 @@ SEGUE_FAKE void segue_fake_reset() {
   world.calls = 0;
   world.launches = 0;
   world.least_launches = 0;
+  world.engine.batches = 0;
+  segue_fake_engine(0, 0, 0);
+  segue_fake_engine_goes_wrong(kFakeEngineRight, 0, 0);
   segue_fake_limit(~std::uint64_t{0}, ~std::uint64_t{0});
 }
 
@@ -330,7 +351,18 @@ CUresult CUDAAPI cuDeviceGet(CUdevice* device, int ordinal) {
 
 CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
   SEGUE_FAKE_ENTER(cuDeviceGetAttribute);
-  *value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9 : 0;
+  const fake_cuda::Engine& engine = World::Get().engine;
+  switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; break;
+    case CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK:
+      *value = static_cast<int>(engine.algorithms);
+      break;
+    case CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_MAXIMUM_LENGTH:
+      *value = static_cast<int>(engine.size_max);
+      break;
+    case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: *value = engine.host_node; break;
+    default: *value = 0;
+  }
   return CUDA_SUCCESS;
 }
 
@@ -392,6 +424,12 @@ CUresult CUDAAPI cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 CUresult CUDAAPI cuPointerGetAttribute(void* value, CUpointer_attribute attribute,
                                        CUdeviceptr address) {
   SEGUE_FAKE_IN_CONTEXT(cuPointerGetAttribute);
+  if (attribute == CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE) {
+    if (!World::Get().engine.Knows(address)) return CUDA_ERROR_INVALID_VALUE;
+    const unsigned is_capable = World::Get().engine.IsCapable(address, 1) ? 1 : 0;
+    std::memcpy(value, &is_capable, sizeof(is_capable));
+    return CUDA_SUCCESS;
+  }
   if (!World::Get().memory.Holds(address, 1)) return CUDA_ERROR_INVALID_VALUE;
   const int answer = attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE
                          ? int{CU_MEMORYTYPE_DEVICE}
@@ -613,6 +651,85 @@ CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned g
   ++World::Get().launches;
   if (reinterpret_cast<FakeStream*>(stream)->priority == 0) ++World::Get().least_launches;
   return World::Get().Enqueue(stream, [=] { RunKernel(kernel, taken, grid_x); });
+}
+
+CUresult CUDAAPI cuMemGetAllocationGranularity(std::size_t* granularity, const CUmemAllocationProp*,
+                                               CUmemAllocationGranularity_flags) {
+  SEGUE_FAKE_ENTER(cuMemGetAllocationGranularity);
+  *granularity = fake_cuda::Engine::kGranularity;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t size,
+                             const CUmemAllocationProp* kind, unsigned long long flags) {
+  SEGUE_FAKE_ENTER(cuMemCreate);
+  return flags == 0 ? World::Get().engine.Create(handle, size, *kind) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle) {
+  SEGUE_FAKE_ASK(cuMemRelease);
+  const CUresult released = World::Get().engine.Release(handle);
+  return released == CUDA_SUCCESS ? asked : released;
+}
+
+CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr* address, std::size_t size, std::size_t,
+                                     CUdeviceptr, unsigned long long) {
+  SEGUE_FAKE_ENTER(cuMemAddressReserve);
+  return World::Get().engine.Reserve(address, size);
+}
+
+CUresult CUDAAPI cuMemAddressFree(CUdeviceptr address, std::size_t size) {
+  SEGUE_FAKE_ASK(cuMemAddressFree);
+  const CUresult freed = World::Get().engine.FreeRange(address, size);
+  return freed == CUDA_SUCCESS ? asked : freed;
+}
+
+CUresult CUDAAPI cuMemMap(CUdeviceptr address, std::size_t size, std::size_t offset,
+                          CUmemGenericAllocationHandle handle, unsigned long long flags) {
+  SEGUE_FAKE_ENTER(cuMemMap);
+  if (offset != 0 || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  return World::Get().engine.Map(address, size, handle);
+}
+
+CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, std::size_t size) {
+  SEGUE_FAKE_ASK(cuMemUnmap);
+  World::Get().RunAll();
+  const CUresult unmapped = World::Get().engine.Unmap(address, size);
+  return unmapped == CUDA_SUCCESS ? asked : unmapped;
+}
+
+CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, std::size_t size,
+                                const CUmemAccessDesc* access, std::size_t count) {
+  SEGUE_FAKE_ENTER(cuMemSetAccess);
+  return World::Get().engine.SetAccess(address, size, access, count);
+}
+
+// The parameters are read at once, the blocks when the stream comes to them.
+CUresult CUDAAPI cuMemBatchDecompressAsync(CUmemDecompressParams* blocks, std::size_t count,
+                                           unsigned flags, std::size_t* error_index,
+                                           CUstream stream) {
+  SEGUE_FAKE_IN_CONTEXT(cuMemBatchDecompressAsync);
+  World& world = World::Get();
+  *error_index = SIZE_MAX;
+  if (flags != 0 || count == 0) return CUDA_ERROR_INVALID_VALUE;
+  const auto is_device = [&](CUdeviceptr address, std::size_t size) {
+    return world.memory.Holds(address, size);
+  };
+  const bool is_wrong = world.engine.batches++ == world.engine.fault_call;
+  const SegueFakeEngineFault fault = is_wrong ? world.engine.fault : kFakeEngineRight;
+  if (fault == kFakeEngineFails) return CUDA_ERROR_INVALID_VALUE;
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool refuses = fault == kFakeEngineRefuses && i == world.engine.fault_block;
+    if (world.engine.Takes(blocks[i], is_device) && !refuses) continue;
+    *error_index = i;
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const std::vector<CUmemDecompressParams> taken(blocks, blocks + count);
+  return world.Enqueue(stream, [taken, fault, wrong = world.engine.fault_block] {
+    for (std::size_t i = 0; i < taken.size(); ++i) {
+      fake_cuda::Engine::Decode(taken[i], i == wrong ? fault : kFakeEngineRight);
+    }
+  });
 }
 
 CUresult CUDAAPI cuGetErrorName(CUresult error, const char** name) {

@@ -21,6 +21,22 @@ using SegueFakeLimit = void (*)(std::uint64_t device_bytes, std::uint64_t pinned
 using SegueFakeDevices = void (*)(int count);
 // The next call of `symbol` calls this first, once.
 using SegueFakeHook = void (*)(const char* symbol, void (*call)(void* context), void* context);
+// What the decompression engine takes from now on: a CUmemDecompressAlgorithm mask (0: there is
+// none), the largest block, and the memory node of the host (-1: none).
+using SegueFakeEngine = void (*)(unsigned algorithms, std::uint64_t size_max, int host_node);
+enum SegueFakeEngineFault {
+  kFakeEngineRight,
+  kFakeEngineShort,      // Half of the block, and says so.
+  kFakeEngineLies,       // All of it, with one wrong bit.
+  kFakeEngineWrongSize,  // All of it, and states one byte more.
+  kFakeEngineSilent,     // Nothing, and says nothing.
+  kFakeEngineRefuses,    // The call fails, with the block's number.
+  kFakeEngineFails,      // The call fails, without a number.
+  kFakeEngineIncapable,  // No memory is capable, whatever it was made for.
+};
+// One block is wrong, of the batch after `skip` right ones. Until the next reset or call.
+using SegueFakeEngineGoesWrong = void (*)(SegueFakeEngineFault fault, unsigned skip,
+                                          std::size_t block);
 // As it was after loading. Ends the program where memory is still allocated that a test forgot.
 using SegueFakeReset = void (*)();
 
@@ -31,6 +47,7 @@ struct SegueFakeCounts {
   std::uint64_t pinned_bytes;
   std::uint64_t objects;  // Streams, events, modules, contexts.
   std::uint64_t launches;
+  std::uint64_t decompressions;  // Batches.
   std::uint64_t least_launches;  // Of those, into streams of the least priority.
 };
 using SegueFakeCount = SegueFakeCounts (*)();
@@ -39,6 +56,8 @@ using SegueFakeCount = SegueFakeCounts (*)();
 inline constexpr const char* kFakeFail = "segue_fake_fail";
 inline constexpr const char* kFakeLimit = "segue_fake_limit";
 inline constexpr const char* kFakeDevices = "segue_fake_devices";
+inline constexpr const char* kFakeEngine = "segue_fake_engine";
+inline constexpr const char* kFakeEngineGoesWrong = "segue_fake_engine_goes_wrong";
 inline constexpr const char* kFakeHook = "segue_fake_hook";
 inline constexpr const char* kFakeReset = "segue_fake_reset";
 inline constexpr const char* kFakeCount = "segue_fake_count";

@@ -6,60 +6,39 @@
 #include "device/cuda/cuda_device.h"
 
 #include <algorithm>
-#include <atomic>
 #include <functional>
 #include <mutex>
 #include <numeric>
 #include <vector>
 
+#include "device/cuda/decode_path.h"
 #include "device/cuda/dense_path.h"
-#include "device/cuda/group_slots.h"
 #include "device/cuda/kernel_set.h"
-#include "device/cuda/loaded_batch.h"
+#include "device/cuda/update_staging.h"
+#include "device/cuda/verdicts.h"
 
 namespace segue::cuda {
 namespace {
 
-constexpr std::uint64_t kGroupSize = 32 << 20;
 constexpr int kCapabilityMin = 8;
 
-Digest DifferenceOf(const RowSums& sums) { return {{sums.difference[0], sums.difference[1]}}; }
-Digest BeforeOf(const RowSums& sums) { return {{sums.before[0], sums.before[1]}}; }
-
-// The fault of the lowest number; of one chunk the first that was found.
-class FirstFault {
- public:
-  void Add(std::size_t index, ChunkVerdict verdict, Status detail = {}) {
-    if (!fault_ || index < fault_->index) fault_ = ChunkFault{index, verdict, std::move(detail)};
-  }
-  const std::optional<ChunkFault>& get() const { return fault_; }
-
- private:
-  std::optional<ChunkFault> fault_;
-};
-
-// What a call works with. Updates have one; scans have another of the least priority that moves no
-// bytes of chunks, so that an update waits for at most the scan that runs.
-struct Lane {
-  std::mutex mutex;
+// What scans work with: a stream of the least priority, and slots that move no bytes of chunks, so
+// that an update waits for at most the scan that runs.
+struct ScanLane {
   Stream stream;
   std::optional<GroupSlots> slots;
   std::optional<DensePath> dense;
-  LoadedBatch views;  // Of chunks that are scanned or written without being loaded.
+  LoadedBatch views;
 };
 
 class CudaDevice final : public Accelerator {
  public:
   CudaDevice(ContextPointer context, const CudaDeviceOptions& options)
-      : context_(std::move(context)),
-        options_(options),
-        memory_(context_->driver(), options.memory_max) {}
+      : context_(std::move(context)), options_(options), staging_(context_, options.memory_max) {}
   ~CudaDevice() override;
   Status Begin();
 
-  void Reserve(std::uint64_t chunk_size_max) override {
-    chunk_size_max_ = std::max(chunk_size_max_.load(), chunk_size_max);
-  }
+  void Reserve(std::uint64_t chunk_size_max) override { staging_.Reserve(chunk_size_max); }
   void ReserveForViews(std::uint64_t) override {}
   Status Load(std::span<const ChunkWork> batch) override;
   void Unload() override;
@@ -68,17 +47,19 @@ class CudaDevice final : public Accelerator {
   Status CheckMemory(const std::byte* address, std::uint64_t size) override;
   Status Scan(std::span<const ChunkWork> batch) override;
   Status Write(std::span<const ChunkWork> batch) override;
-  StagingUse staging_use() const override { return memory_.use(); }
+  StagingUse staging_use() const override { return staging_.memory().use(); }
+  std::string decoder() const override;
   void ReleaseStaging() override;
 
  private:
-  // Around each call: the lane and the context are its own, and slots that are not kept go with it.
+  // Around each call: updates, or scans, and the context are its own; slots that are not kept go
+  // with it.
   class Call {
    public:
-    Call(CudaDevice& device, Lane& lane)
-        : device_(device), lane_(lane), lock_(lane.mutex), scope_(*device.context_) {}
+    Call(CudaDevice& device, std::mutex& mutex)
+        : device_(device), mutex_(mutex), lock_(mutex), scope_(*device.context_) {}
     ~Call() {
-      if (!device_.options_.keeps_slots) lane_.slots.reset();
+      if (!device_.options_.keeps_slots) device_.DropSlots(mutex_);
     }
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
@@ -86,50 +67,47 @@ class CudaDevice final : public Accelerator {
 
    private:
     CudaDevice& device_;
-    Lane& lane_;
+    std::mutex& mutex_;
     const std::lock_guard<std::mutex> lock_;
     const ContextScope scope_;
   };
 
   const DriverPointer& driver() const { return context_->driver(); }
-  CUstream stream() const { return updates_.stream.get(); }
+  CUstream stream() const { return stream_.get(); }
+  void DropSlots(const std::mutex& held);
   Status WaitForReaders();
-  Status MakeSlots(std::uint64_t wish);
-  Status LoadWith(std::span<const ChunkWork> batch, std::uint64_t wish);
-  void DropLoaded();
-  Status RunAll(Lane& lane, Kernel kernel, std::span<const ChunkWork> batch,
-                const std::function<void(std::size_t index, const RowSums& sums)>& take);
   Status RunSparse(Kernel kernel, std::size_t row_count);
-  Status RunDense(const DenseRun& run, FirstFault& first);
+  Status RunHere(const DenseRun& run, FirstFault& first);
+  Status RunStaged(const DenseRun& run, FirstFault& first);
   Status PreflightAll(std::span<const ChunkWork> batch, FirstFault& first);
   Status ApplyAll(std::span<const ChunkWork> batch, FirstFault& first);
   Status ScanUnproven(std::span<const ChunkWork> batch, FirstFault& first);
   const RowSums& sums(std::size_t row) const {
-    return reinterpret_cast<const RowSums*>(host_sums_.data())[row];
+    return reinterpret_cast<const RowSums*>(staging_.host_sums().data())[row];
   }
 
   const ContextPointer context_;
   const CudaDeviceOptions options_;
-  const StagingMemory memory_;
-  std::atomic<std::uint64_t> chunk_size_max_{0};
   std::optional<KernelSet> kernels_;
-  Lane updates_;
-  Lane scans_;
-  LoadedBatch loaded_;
-  std::size_t loaded_count_ = 0;
-  DeviceBuffer device_sums_;
-  PinnedBuffer host_sums_;
+  std::mutex mutex_;  // Around each call of an update: all below.
+  Stream stream_;
+  UpdateStaging staging_;
+  std::optional<DensePath> dense_;
+  std::optional<DecodePath> decode_;
+  LoadedBatch written_views_;  // Of chunks that are written without being loaded.
+  std::mutex scan_mutex_;
+  ScanLane scan_;
 };
 
 // What is owned here ends inside the context.
 CudaDevice::~CudaDevice() {
   const ContextScope scope(*context_);
-  DropLoaded();
-  for (Lane* lane : {&updates_, &scans_}) {
-    lane->slots.reset();
-    lane->views = {};
-    lane->stream = {};
-  }
+  staging_.Unload();
+  staging_.DropSlots();
+  written_views_ = {};
+  decode_.reset();
+  stream_ = {};
+  scan_ = {};
   kernels_.reset();
 }
 
@@ -143,13 +121,16 @@ Status CudaDevice::Begin() {
     return Unsupported("the GPU has compute capability " + std::to_string(major) +
                        ".x; 8.0 or newer is needed");
   }
-  SEGUE_ASSIGN_OR_RETURN(updates_.stream, MakeStream(driver(), StreamPriority::kGreatest));
-  SEGUE_ASSIGN_OR_RETURN(scans_.stream, MakeStream(driver(), StreamPriority::kLeast));
+  SEGUE_ASSIGN_OR_RETURN(stream_, MakeStream(driver(), StreamPriority::kGreatest));
+  SEGUE_ASSIGN_OR_RETURN(scan_.stream, MakeStream(driver(), StreamPriority::kLeast));
   SEGUE_ASSIGN_OR_RETURN(kernels_, KernelSet::Load(driver(), stream()));
-  updates_.dense.emplace(options_.threads);
-  scans_.dense.emplace(1);
-  return {};
+  SEGUE_ASSIGN_OR_RETURN(decode_, DecodePath::Make(driver()));
+  dense_.emplace(options_.threads);
+  scan_.dense.emplace(1);
+  return staging_.Choose(options_.decoder);
 }
+
+std::string CudaDevice::decoder() const { return std::string(DecoderName(staging_.decoder())); }
 
 // The gate is closed, so nothing new reads the weights; but kernels that were launched before may
 // still run, in any stream of this process.
@@ -158,129 +139,100 @@ Status CudaDevice::WaitForReaders() {
   return {};
 }
 
-// Room for whole chunks, which any call may need.
-Status CudaDevice::MakeSlots(std::uint64_t wish) {
-  if (updates_.slots && updates_.slots->room() >= chunk_size_max_) return {};
-  updates_.slots.reset();  // Not both at a time.
-  SEGUE_ASSIGN_OR_RETURN(updates_.slots, GroupSlots::Make(memory_, chunk_size_max_, wish));
-  return {};
-}
-
-void CudaDevice::DropLoaded() {
-  loaded_ = {};
-  loaded_count_ = 0;
-  device_sums_ = {};
-  host_sums_ = {};
+void CudaDevice::DropSlots(const std::mutex& held) {
+  if (&held == &mutex_) {
+    staging_.DropSlots();
+  } else {
+    scan_.slots.reset();
+  }
 }
 
 void CudaDevice::Unload() {
-  const Call call(*this, updates_);
-  DropLoaded();
+  const Call call(*this, mutex_);
+  staging_.Unload();
 }
 
 void CudaDevice::ReleaseStaging() {
-  for (Lane* lane : {&updates_, &scans_}) {
-    const Call call(*this, *lane);
-    if (lane == &updates_ && loaded_count_ != 0) continue;
-    if (lane == &updates_) DropLoaded();
-    lane->slots.reset();
-    lane->views = {};
+  {
+    const Call call(*this, mutex_);
+    written_views_ = {};
+    if (staging_.loaded_count() == 0) DropSlots(mutex_);
   }
+  const Call call(*this, scan_mutex_);
+  scan_.views = {};
+  DropSlots(scan_mutex_);
 }
 
-Status CudaDevice::LoadWith(std::span<const ChunkWork> batch, std::uint64_t wish) {
-  SEGUE_RETURN_IF_ERROR(MakeSlots(wish));
-  SEGUE_RETURN_IF_ERROR(loaded_.Load(memory_, updates_.slots->host(), stream(), batch));
-  const std::uint64_t sums_size = loaded_.sparse().size() * sizeof(RowSums);
-  if (device_sums_.size < sums_size || host_sums_.size < sums_size) {
-    device_sums_ = {};
-    host_sums_ = {};
-    SEGUE_ASSIGN_OR_RETURN(device_sums_, memory_.Device(sums_size));
-    SEGUE_ASSIGN_OR_RETURN(host_sums_, memory_.Host(sums_size));
-  }
-  SEGUE_CUDA_TRY(driver(), cuStreamSynchronize, stream());
-  loaded_count_ = batch.size();
-  return {};
-}
-
-// Slots come first, since any row may have to be scanned. Where the batch then finds no room, they
-// become as small as can be.
 Status CudaDevice::Load(std::span<const ChunkWork> batch) {
-  const Call call(*this, updates_);
+  const Call call(*this, mutex_);
   SEGUE_RETURN_IF_ERROR(call.status());
-  loaded_count_ = 0;
-  Status status = LoadWith(batch, kGroupSize);
-  if (status.code() == StatusCode::kResourceExhausted) {
-    memory_.Say("staging in groups of one chunk: " + status.message());
-    DropLoaded();
-    updates_.slots.reset();
-    status = LoadWith(batch, 0);
-  }
-  if (status.ok()) return {};
-  DropLoaded();
-  return status.WithContext("an update of " + std::to_string(batch.size()) + " chunks");
+  return staging_.Load(batch, stream());
 }
 
 Status CudaDevice::RunSparse(Kernel kernel, std::size_t row_count) {
   if (row_count == 0) return {};
-  SEGUE_RETURN_IF_ERROR(
-      kernels_->Launch(kernel, loaded_.sparse_rows(), row_count, device_sums_.address(), stream()));
-  SEGUE_CUDA_TRY(driver(), cuMemcpyDtoHAsync, host_sums_.data(), device_sums_.address(),
-                 row_count * sizeof(RowSums), stream());
+  SEGUE_RETURN_IF_ERROR(kernels_->Launch(kernel, staging_.loaded().sparse_rows(), row_count,
+                                         staging_.device_sums().address(), stream()));
+  SEGUE_CUDA_TRY(driver(), cuMemcpyDtoHAsync, staging_.host_sums().data(),
+                 staging_.device_sums().address(), row_count * sizeof(RowSums), stream());
   SEGUE_CUDA_TRY(driver(), cuStreamSynchronize, stream());
   return {};
 }
 
-void AddTo(FirstFault& first, std::optional<Undecodable> undecodable) {
-  if (!undecodable) return;
-  const bool is_payload = undecodable->reason.code() == StatusCode::kCorruption;
-  first.Add(undecodable->index,
-            is_payload ? ChunkVerdict::kPayloadDiffers : ChunkVerdict::kDeviceFailed,
-            std::move(undecodable->reason));
-}
-
-Status CudaDevice::RunDense(const DenseRun& run, FirstFault& first) {
+// Items whose bytes come from the host.
+Status CudaDevice::RunHere(const DenseRun& run, FirstFault& first) {
   if (run.items.empty()) return {};
-  SEGUE_RETURN_IF_ERROR(MakeSlots(kGroupSize));
+  SEGUE_RETURN_IF_ERROR(staging_.MakeSlots());
   std::optional<Undecodable> undecodable;
-  SEGUE_ASSIGN_OR_RETURN(undecodable,
-                         updates_.dense->Run(*kernels_, *updates_.slots, run, stream()));
+  SEGUE_ASSIGN_OR_RETURN(undecodable, dense_->Run(*kernels_, staging_.slots(), run, stream()));
   AddTo(first, std::move(undecodable));
   return {};
 }
 
-// Whether the sums of a sparse row's preflight leave the base unproven.
-bool IsUnproven(const ChunkWork& work, const RowSums& sums) {
-  if (work.touched == 0) return true;
-  return work.view == nullptr && sums.touched != work.touched;
+// Items that the GPU decodes. Of one that it could not, the processor says whose fault it is.
+Status CudaDevice::RunStaged(const DenseRun& run, FirstFault& first) {
+  if (run.items.empty()) return {};
+  SEGUE_RETURN_IF_ERROR(staging_.MakeSlots());
+  std::optional<Undecodable> undecodable;
+  SEGUE_ASSIGN_OR_RETURN(
+      undecodable, decode_->Run(*kernels_, staging_.slots(), staging_.blocks(), run, stream()));
+  if (!undecodable) return {};
+  Status reason = dense_->Examine(run.batch[undecodable->index]);
+  if (reason.ok()) {
+    reason = Internal("chunk " + std::to_string(undecodable->index) +
+                      " of the batch decodes on the processor, not on the GPU (" + decoder() +
+                      "): " + undecodable->reason.message());
+  }
+  AddTo(first, Undecodable{undecodable->index, std::move(reason)});
+  return {};
 }
 
 // Chunks that changed elements alone do not prove, or prove wrong: all of their bytes decide.
 Status CudaDevice::ScanUnproven(std::span<const ChunkWork> batch, FirstFault& first) {
   std::vector<std::size_t> items;
-  for (std::size_t row = 0; row < loaded_.sparse().size(); ++row) {
-    const std::size_t index = loaded_.sparse()[row];
+  for (std::size_t row = 0; row < staging_.loaded().sparse().size(); ++row) {
+    const std::size_t index = staging_.loaded().sparse()[row];
     if (sums(row).is_valid != 0 && IsUnproven(batch[index], sums(row))) items.push_back(index);
   }
-  return RunDense({Kernel::kDenseScan, &loaded_, batch, items,
-                   [&](std::size_t index, const RowSums& found) {
-                     const ChunkWork& work = batch[index];
-                     if (work.view != nullptr) {
-                       work.part->before = BeforeOf(found);
-                     } else if (BeforeOf(found) != work.before) {
-                       first.Add(index, ChunkVerdict::kBaseDiffers);
-                     } else if (work.touched != 0) {
-                       first.Add(index, ChunkVerdict::kPayloadDiffers,
-                                 Corruption("other elements are touched than it states"));
-                     }
-                   }},
-                  first);
+  return RunHere({Kernel::kDenseScan, &staging_.loaded(), batch, items,
+                  [&](std::size_t index, const RowSums& found) {
+                    const ChunkWork& work = batch[index];
+                    if (work.view != nullptr) {
+                      work.part->before = BeforeOf(found);
+                    } else if (BeforeOf(found) != work.before) {
+                      first.Add(index, ChunkVerdict::kBaseDiffers);
+                    } else if (work.touched != 0) {
+                      first.Add(index, ChunkVerdict::kPayloadDiffers,
+                                Corruption("other elements are touched than it states"));
+                    }
+                  }},
+                 first);
 }
 
 Status CudaDevice::PreflightAll(std::span<const ChunkWork> batch, FirstFault& first) {
-  SEGUE_RETURN_IF_ERROR(RunSparse(Kernel::kSparsePreflight, loaded_.sparse().size()));
-  for (std::size_t row = 0; row < loaded_.sparse().size(); ++row) {
-    const std::size_t index = loaded_.sparse()[row];
+  SEGUE_RETURN_IF_ERROR(RunSparse(Kernel::kSparsePreflight, staging_.loaded().sparse().size()));
+  for (std::size_t row = 0; row < staging_.loaded().sparse().size(); ++row) {
+    const std::size_t index = staging_.loaded().sparse()[row];
     const ChunkWork& work = batch[index];
     if (sums(row).is_valid == 0) {
       first.Add(index, ChunkVerdict::kPayloadDiffers,
@@ -290,72 +242,76 @@ Status CudaDevice::PreflightAll(std::span<const ChunkWork> batch, FirstFault& fi
     }
   }
   SEGUE_RETURN_IF_ERROR(ScanUnproven(batch, first));
-  for (std::size_t row = 0; row < loaded_.sparse().size(); ++row) {
-    const std::size_t index = loaded_.sparse()[row];
+  for (std::size_t row = 0; row < staging_.loaded().sparse().size(); ++row) {
+    const std::size_t index = staging_.loaded().sparse()[row];
     const ChunkWork& work = batch[index];
     if (work.view == nullptr && DifferenceOf(sums(row)) != work.after - work.before) {
       first.Add(index, ChunkVerdict::kPayloadDiffers);
     }
   }
-  return RunDense({Kernel::kDensePreflight, &loaded_, batch, loaded_.dense(),
-                   [&](std::size_t index, const RowSums& found) {
-                     const ChunkWork& work = batch[index];
-                     if (work.view != nullptr) {
-                       *work.part = {BeforeOf(found), DifferenceOf(found), 0};
-                     } else if (BeforeOf(found) != work.before) {
-                       first.Add(index, ChunkVerdict::kBaseDiffers);
-                     } else if (DifferenceOf(found) != work.after - work.before) {
-                       first.Add(index, ChunkVerdict::kPayloadDiffers);
-                     }
-                   }},
-                  first);
-}
-
-// What the preflight of a part, or the row of a whole chunk, says must come out.
-Digest ExpectedDifference(const ChunkWork& work) {
-  return work.view != nullptr ? work.part->difference : work.after - work.before;
-}
-
-Status CudaDevice::ApplyAll(std::span<const ChunkWork> batch, FirstFault& first) {
-  const auto in_batch = [&](std::span<const std::size_t> items) {
-    return static_cast<std::size_t>(std::ranges::lower_bound(items, batch.size()) - items.begin());
-  };
-  const std::size_t row_count = in_batch(loaded_.sparse());
-  SEGUE_RETURN_IF_ERROR(RunSparse(Kernel::kSparseApply, row_count));
-  for (std::size_t row = 0; row < row_count; ++row) {
-    const std::size_t index = loaded_.sparse()[row];
-    if (DifferenceOf(sums(row)) != ExpectedDifference(batch[index])) {
+  const auto take = [&](std::size_t index, const RowSums& found) {
+    const ChunkWork& work = batch[index];
+    if (work.view != nullptr) {
+      *work.part = {BeforeOf(found), DifferenceOf(found), 0};
+    } else if (BeforeOf(found) != work.before) {
+      first.Add(index, ChunkVerdict::kBaseDiffers);
+    } else if (DifferenceOf(found) != work.after - work.before) {
       first.Add(index, ChunkVerdict::kPayloadDiffers);
     }
+  };
+  DenseRun run = {Kernel::kDensePreflight, &staging_.loaded(), batch, staging_.blocks().items(),
+                  take};
+  SEGUE_RETURN_IF_ERROR(RunStaged(run, first));
+  run.items = staging_.blocks().others();
+  return RunHere(run, first);
+}
+
+// Nothing is written behind a chunk that failed.
+Status CudaDevice::ApplyAll(std::span<const ChunkWork> batch, FirstFault& first) {
+  const auto in_batch = [&](std::span<const std::size_t> items) {
+    const auto end = std::ranges::lower_bound(items, batch.size());
+    return items.first(static_cast<std::size_t>(end - items.begin()));
+  };
+  const std::span<const std::size_t> sparse = in_batch(staging_.loaded().sparse());
+  SEGUE_RETURN_IF_ERROR(RunSparse(Kernel::kSparseApply, sparse.size()));
+  for (std::size_t row = 0; row < sparse.size(); ++row) {
+    if (DifferenceOf(sums(row)) != ExpectedDifference(batch[sparse[row]])) {
+      first.Add(sparse[row], ChunkVerdict::kPayloadDiffers);
+    }
   }
-  if (first.get()) return {};  // No write behind a chunk that failed.
-  return RunDense(
-      {Kernel::kDenseApply, &loaded_, batch, loaded_.dense().first(in_batch(loaded_.dense())),
-       [&](std::size_t index, const RowSums& found) {
-         const ChunkWork& work = batch[index];
-         const Digest before = work.view != nullptr ? work.part->before : work.before;
-         if (BeforeOf(found) != before || DifferenceOf(found) != ExpectedDifference(work)) {
-           first.Add(index, ChunkVerdict::kPayloadDiffers);
-         }
-       }},
-      first);
+  if (first.get()) return {};
+  const auto take = [&](std::size_t index, const RowSums& found) {
+    const ChunkWork& work = batch[index];
+    const Digest before = work.view != nullptr ? work.part->before : work.before;
+    if (BeforeOf(found) != before || DifferenceOf(found) != ExpectedDifference(work)) {
+      first.Add(index, ChunkVerdict::kPayloadDiffers);
+    }
+  };
+  DenseRun run = {Kernel::kDenseApply, &staging_.loaded(), batch,
+                  in_batch(staging_.blocks().items()), take};
+  SEGUE_RETURN_IF_ERROR(RunStaged(run, first));
+  if (first.get()) return {};
+  run.items = in_batch(staging_.blocks().others());
+  return RunHere(run, first);
 }
 
 std::optional<ChunkFault> CudaDevice::Preflight(std::span<const ChunkWork> batch) {
-  const Call call(*this, updates_);
+  const Call call(*this, mutex_);
   FirstFault first;
   Status status = call.status();
-  if (status.ok() && batch.size() != loaded_count_) status = Internal("the batch is not loaded");
+  if (status.ok() && batch.size() != staging_.loaded_count())
+    status = Internal("the batch is not loaded");
   if (status.ok()) status = PreflightAll(batch, first);
   if (!status.ok()) return ChunkFault{0, ChunkVerdict::kDeviceFailed, std::move(status)};
   return first.get();
 }
 
 std::optional<ChunkFault> CudaDevice::Apply(std::span<const ChunkWork> batch) {
-  const Call call(*this, updates_);
+  const Call call(*this, mutex_);
   FirstFault first;
   Status status = call.status();
-  if (status.ok() && batch.size() > loaded_count_) status = Internal("the batch is not loaded");
+  if (status.ok() && batch.size() > staging_.loaded_count())
+    status = Internal("the batch is not loaded");
   if (status.ok()) status = WaitForReaders();
   if (status.ok()) status = ApplyAll(batch, first);
   if (!status.ok()) return ChunkFault{0, ChunkVerdict::kDeviceFailed, std::move(status)};
@@ -368,37 +324,44 @@ Status CudaDevice::CheckMemory(const std::byte* address, std::uint64_t size) {
   return CheckDeviceMemory(*context_, address, size);
 }
 
-// A kernel over chunks that no Load() has prepared.
-Status CudaDevice::RunAll(Lane& lane, Kernel kernel, std::span<const ChunkWork> batch,
-                          const std::function<void(std::size_t index, const RowSums& sums)>& take) {
-  SEGUE_RETURN_IF_ERROR(
-      lane.views.LoadViews(memory_, lane.slots->host(), lane.stream.get(), batch));
-  std::vector<std::size_t> items(batch.size());
+// A kernel over all of a batch that no Load() has prepared.
+Status RunAll(const KernelSet& kernels, DensePath& dense, GroupSlots& slots, const DenseRun& run,
+              CUstream stream) {
+  std::vector<std::size_t> items(run.batch.size());
   std::iota(items.begin(), items.end(), std::size_t{0});
+  DenseRun all = run;
+  all.items = items;
   std::optional<Undecodable> undecodable;
-  SEGUE_ASSIGN_OR_RETURN(
-      undecodable, lane.dense->Run(*kernels_, *lane.slots,
-                                   {kernel, &lane.views, batch, items, take}, lane.stream.get()));
+  SEGUE_ASSIGN_OR_RETURN(undecodable, dense.Run(kernels, slots, all, stream));
   return undecodable ? undecodable->reason : Status();
 }
 
 Status CudaDevice::Scan(std::span<const ChunkWork> batch) {
-  const Call call(*this, scans_);
+  const Call call(*this, scan_mutex_);
   SEGUE_RETURN_IF_ERROR(call.status());
-  if (!scans_.slots) {
-    SEGUE_ASSIGN_OR_RETURN(scans_.slots, GroupSlots::Make(memory_, 0, 0));
+  const CUstream stream = scan_.stream.get();
+  if (!scan_.slots) {
+    SEGUE_ASSIGN_OR_RETURN(scan_.slots, GroupSlots::Make(staging_.memory(), 0, {}));
   }
-  return RunAll(scans_, Kernel::kDenseScan, batch, [&](std::size_t index, const RowSums& found) {
+  SEGUE_RETURN_IF_ERROR(
+      scan_.views.LoadViews(staging_.memory(), scan_.slots->host(), stream, batch));
+  const auto take = [&](std::size_t index, const RowSums& found) {
     batch[index].part->before = BeforeOf(found);
-  });
+  };
+  return RunAll(*kernels_, *scan_.dense, *scan_.slots,
+                {Kernel::kDenseScan, &scan_.views, batch, {}, take}, stream);
 }
 
 Status CudaDevice::Write(std::span<const ChunkWork> batch) {
-  const Call call(*this, updates_);
+  const Call call(*this, mutex_);
   SEGUE_RETURN_IF_ERROR(call.status());
-  SEGUE_RETURN_IF_ERROR(MakeSlots(kGroupSize));
+  SEGUE_RETURN_IF_ERROR(staging_.MakeSlots());
+  GroupSlots& slots = staging_.slots();
+  SEGUE_RETURN_IF_ERROR(written_views_.LoadViews(staging_.memory(), slots.host(), stream(), batch));
   SEGUE_RETURN_IF_ERROR(WaitForReaders());
-  return RunAll(updates_, Kernel::kDenseApply, batch, [](std::size_t, const RowSums&) {});
+  const auto take = [](std::size_t, const RowSums&) {};
+  return RunAll(*kernels_, *dense_, slots, {Kernel::kDenseApply, &written_views_, batch, {}, take},
+                stream());
 }
 
 }  // namespace

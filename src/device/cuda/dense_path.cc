@@ -57,7 +57,7 @@ Result<std::optional<Undecodable>> DensePath::Run(const KernelSet& kernels, Grou
     std::byte* slot = nullptr;
     SEGUE_ASSIGN_OR_RETURN(slot, slots.host().Next());
     slots.Collect(run, slots.host().current());
-    const Group group = slots.NextGroup(run, left);
+    const Group group = GroupSlots::NextGroup(run, left, slots.room().host);
     if (group.items.empty()) return Internal("a chunk is larger than a slot");
     undecodable = Decode(run, group, slot);
     if (!undecodable) {

@@ -21,12 +21,19 @@ Driver::~Driver() {
 }
 
 Status Driver::Find() {
-  const char* missing = nullptr;
-#define SEGUE_CUDA_FIND(name)                                                        \
-  name = reinterpret_cast<decltype(name)>(dlsym(library_, SEGUE_CUDA_SYMBOL(name))); \
-  if (name == nullptr) missing = SEGUE_CUDA_SYMBOL(name);
+#define SEGUE_CUDA_FIND(name) \
+  name = reinterpret_cast<decltype(name)>(dlsym(library_, SEGUE_CUDA_SYMBOL(name)));
   SEGUE_CUDA_FUNCTIONS(SEGUE_CUDA_FIND)
+  SEGUE_CUDA_ENGINE_FUNCTIONS(SEGUE_CUDA_FIND)
 #undef SEGUE_CUDA_FIND
+  const char* missing = nullptr;
+#define SEGUE_CUDA_MISS(name) \
+  if (name == nullptr) missing = SEGUE_CUDA_SYMBOL(name);
+  SEGUE_CUDA_ENGINE_FUNCTIONS(SEGUE_CUDA_MISS)
+  has_engine_functions_ = missing == nullptr;
+  missing = nullptr;
+  SEGUE_CUDA_FUNCTIONS(SEGUE_CUDA_MISS)
+#undef SEGUE_CUDA_MISS
   if (missing == nullptr) return {};
   return Unsupported(std::string("the CUDA driver lacks ") + missing + "; it is too old");
 }

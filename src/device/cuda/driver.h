@@ -54,6 +54,18 @@
   X(cuGetErrorName)              \
   X(cuGetErrorString)
 
+// For the decompression engine alone. Null in a driver that is too old (before 12.8) for them.
+#define SEGUE_CUDA_ENGINE_FUNCTIONS(X) \
+  X(cuMemGetAllocationGranularity)     \
+  X(cuMemCreate)                       \
+  X(cuMemRelease)                      \
+  X(cuMemAddressReserve)               \
+  X(cuMemAddressFree)                  \
+  X(cuMemMap)                          \
+  X(cuMemUnmap)                        \
+  X(cuMemSetAccess)                    \
+  X(cuMemBatchDecompressAsync)
+
 namespace segue::cuda {
 
 // The library of every machine with an NVIDIA driver.
@@ -71,8 +83,11 @@ class Driver {
   // device may have to be given up.
   Status Check(CUresult result, const char* call) const;
 
+  bool has_engine_functions() const { return has_engine_functions_; }
+
 #define SEGUE_CUDA_MEMBER(name) decltype(&::name) name = nullptr;
   SEGUE_CUDA_FUNCTIONS(SEGUE_CUDA_MEMBER)
+  SEGUE_CUDA_ENGINE_FUNCTIONS(SEGUE_CUDA_MEMBER)
 #undef SEGUE_CUDA_MEMBER
 
  private:
@@ -80,6 +95,7 @@ class Driver {
   Status Find();
 
   void* library_ = nullptr;
+  bool has_engine_functions_ = false;
 };
 
 }  // namespace segue::cuda

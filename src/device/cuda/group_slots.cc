@@ -12,7 +12,7 @@
 namespace segue::cuda {
 namespace {
 
-constexpr std::uint64_t kAlignment = 16;
+constexpr std::uint64_t kAlignment = 256;
 // Of a decoder too, whose rows and results lie behind those of the kernel.
 constexpr std::uint64_t kRowsRoom =
     GroupSlots::kGroupCountMax * (sizeof(DenseRow) + sizeof(DecodeRow) + sizeof(DecodeResult));
@@ -22,12 +22,13 @@ std::uint64_t Aligned(std::uint64_t size) { return DivideUp(size, kAlignment) * 
 
 }  // namespace
 
-Result<GroupSlots> GroupSlots::MakeOf(const StagingMemory& memory, std::uint64_t size) {
+Result<GroupSlots> GroupSlots::MakeOf(const StagingMemory& memory, const GroupSizes& sizes) {
   GroupSlots slots;
   slots.driver_ = memory.driver();
-  SEGUE_ASSIGN_OR_RETURN(slots.host_, Slots::Make(memory, size));
+  slots.room_ = sizes;
+  SEGUE_ASSIGN_OR_RETURN(slots.host_, Slots::Make(memory, sizes.host + kRowsRoom));
   for (unsigned i = 0; i < 2; ++i) {
-    SEGUE_ASSIGN_OR_RETURN(slots.device_[i], memory.Device(size));
+    SEGUE_ASSIGN_OR_RETURN(slots.device_[i], memory.Device(sizes.device + kRowsRoom));
     SEGUE_ASSIGN_OR_RETURN(slots.device_sums_[i], memory.Device(kSumsSize));
     SEGUE_ASSIGN_OR_RETURN(slots.sums_[i], memory.Host(kSumsSize));
   }
@@ -35,29 +36,29 @@ Result<GroupSlots> GroupSlots::MakeOf(const StagingMemory& memory, std::uint64_t
 }
 
 Result<GroupSlots> GroupSlots::Make(const StagingMemory& memory, std::uint64_t chunk_size_max,
-                                    std::uint64_t wish) {
+                                    const GroupSizes& wish) {
   const std::uint64_t least = Aligned(chunk_size_max);
-  std::uint64_t size = std::max(wish, least);
+  GroupSizes sizes = {std::max(wish.host, least), std::max({wish.device, wish.host, least})};
   while (true) {
-    Result<GroupSlots> slots = MakeOf(memory, size + kRowsRoom);
+    Result<GroupSlots> slots = MakeOf(memory, sizes);
     if (slots.ok() || slots.status().code() != StatusCode::kResourceExhausted) return slots;
-    if (size == least) return slots.status().WithContext("slots for one chunk each");
-    const std::uint64_t smaller = std::max(least, Aligned(size / 2));
-    memory.Say("staging in groups of " + std::to_string(smaller) + " bytes instead of " +
-               std::to_string(size) + ": " + slots.status().message());
-    size = smaller;
+    if (sizes.device == least) return slots.status().WithContext("slots for one chunk each");
+    const GroupSizes smaller = {std::max(least, Aligned(sizes.host / 2)),
+                                std::max(least, Aligned(sizes.device / 2))};
+    memory.Say("staging in groups of " + std::to_string(smaller.device) + " bytes instead of " +
+               std::to_string(sizes.device) + ": " + slots.status().message());
+    sizes = smaller;
   }
 }
 
-std::uint64_t GroupSlots::room() const { return host_.size() - kRowsRoom; }
-
-Group GroupSlots::NextGroup(const DenseRun& run, std::span<const std::size_t> items) const {
+Group GroupSlots::NextGroup(const DenseRun& run, std::span<const std::size_t> items,
+                            std::uint64_t room) {
   const bool has_bytes = run.kernel != Kernel::kDenseScan;
   Group group;
   std::size_t count = 0;
   while (count < items.size() && count < kGroupCountMax) {
     const std::uint64_t more = has_bytes ? Aligned(run.batch[items[count]].size) : 0;
-    if (group.rows_offset + more > room()) break;
+    if (group.rows_offset + more > room) break;
     group.offsets.push_back(group.rows_offset);
     group.rows_offset += more;
     ++count;

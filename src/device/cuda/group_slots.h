@@ -40,6 +40,12 @@ struct Group {
   std::uint64_t rows_offset = 0;
 };
 
+// Groups whose bytes come from the host, and groups that come about on the device.
+struct GroupSizes {
+  std::uint64_t host = 0;
+  std::uint64_t device = 0;  // At least as many.
+};
+
 class GroupSlots {
  public:
   static constexpr std::uint64_t kGroupCountMax = 4096;  // Chunks of a group.
@@ -47,12 +53,13 @@ class GroupSlots {
   // For groups of `wish` bytes, or of less where there is no memory for that, but of at least one
   // chunk of `chunk_size_max` bytes.
   static Result<GroupSlots> Make(const StagingMemory& memory, std::uint64_t chunk_size_max,
-                                 std::uint64_t wish);
+                                 const GroupSizes& wish);
 
   // Bytes of chunks that a group may have.
-  std::uint64_t room() const;
-  // As many of `items` as go into one group, from the first on.
-  Group NextGroup(const DenseRun& run, std::span<const std::size_t> items) const;
+  const GroupSizes& room() const { return room_; }
+  // As many of `items` as go into one group of up to `room` bytes, from the first on.
+  static Group NextGroup(const DenseRun& run, std::span<const std::size_t> items,
+                         std::uint64_t room);
 
   Slots& host() { return host_; }
   CUdeviceptr device() const { return device_[host_.current()].address(); }
@@ -67,9 +74,10 @@ class GroupSlots {
   void Forget() { running_ = {}; }
 
  private:
-  static Result<GroupSlots> MakeOf(const StagingMemory& memory, std::uint64_t size);
+  static Result<GroupSlots> MakeOf(const StagingMemory& memory, const GroupSizes& sizes);
 
   DriverPointer driver_;
+  GroupSizes room_;
   Slots host_;
   std::array<DeviceBuffer, 2> device_;
   std::array<DeviceBuffer, 2> device_sums_;

@@ -11,6 +11,7 @@
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/group_slots.h"
 #include "device/cuda/testing.h"
+#include "device/cuda/update_staging.h"
 
 namespace segue::cuda {
 namespace {
@@ -101,6 +102,28 @@ TEST_F(StagingMemoryTest, WhereTheDeviceHasLittleRoomGroupsAreSmaller) {
   CaptureStderr();
   ExpectUpdates(*device);
   EXPECT_THAT(GetCapturedStderr(), HasSubstr("16777216 bytes instead of 33554432"));
+}
+
+// What goes first: large slots, then chunks that the GPU would decode.
+TEST_F(StagingMemoryTest, SlotsGetSmallerBeforeTheProcessorDecodes) {
+  const Stream stream = Must(MakeStream(fake_.driver, StreamPriority::kGreatest));
+  std::string decoders;
+  for (std::uint64_t budget = 512 * kMiB; budget > kMiB; budget -= budget / 64) {
+    UpdateStaging staging(Must(Context::Make(fake_.driver, 0)), budget);
+    ASSERT_TRUE(staging.Choose("").ok());
+    staging.Reserve(kChunkSize);
+    CaptureStderr();
+    const Status loaded = staging.Load(Work(), stream.get());
+    GetCapturedStderr();
+    if (!loaded.ok()) break;
+    const bool decodes = !staging.blocks().items().empty();
+    EXPECT_EQ(decodes, staging.decoder() == Decoder::kMultiprocessors);
+    const std::string state = staging.slots().room().device > kChunkSize ? "L"
+                              : decodes                                  ? "S"
+                                                                         : "P";
+    if (!decoders.ends_with(state)) decoders += state;
+  }
+  EXPECT_EQ(decoders, "LSP");
 }
 
 TEST_F(StagingMemoryTest, AnyBudgetIsKeptOrTheUpdateIsRefusedBeforeThePause) {

@@ -38,6 +38,16 @@ class FakeDriver {
   void Limit(std::uint64_t device_bytes, std::uint64_t pinned_bytes = ~std::uint64_t{0}) {
     Find<SegueFakeLimit>(kFakeLimit)(device_bytes, pinned_bytes);
   }
+  // From now on there is an engine, for blocks of up to `size_max` bytes.
+  void SetEngine(std::uint64_t size_max = 4 << 20, int host_node = 3,
+                 unsigned algorithms = CU_MEM_DECOMPRESS_ALGORITHM_SNAPPY |
+                                       CU_MEM_DECOMPRESS_ALGORITHM_LZ4) {
+    Find<SegueFakeEngine>(kFakeEngine)(algorithms, size_max, host_node);
+  }
+  void EngineGoesWrong(SegueFakeEngineFault fault, unsigned skip = 0, std::size_t block = 0) {
+    const auto before = static_cast<unsigned>(Count().decompressions);
+    Find<SegueFakeEngineGoesWrong>(kFakeEngineGoesWrong)(fault, before + skip, block);
+  }
   // `call` must live until the next call of `symbol`.
   template <typename Call>
   void Hook(const char* symbol, Call& call) {

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Decode path: kernels that read whole chunks that the GPU itself decodes, a group of them at a
+// time. One group is decoded on a stream of its own while the kernel works on the group before it.
+// What each decoder wrote is looked at by the host before the kernel reads it: behind a chunk that
+// did not decode nothing more is written.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "device/cuda/block_stage.h"
+#include "device/cuda/group_slots.h"
+
+namespace segue::cuda {
+
+class DecodePath {
+ public:
+  static Result<DecodePath> Make(const DriverPointer& driver);
+
+  // Gives `take` each chunk's sums; `run.items` are all staged. A chunk that does not decode: what
+  // the decoder left is said, not yet whose fault it is. Returns when everything has run.
+  Result<std::optional<Undecodable>> Run(const KernelSet& kernels, GroupSlots& slots,
+                                         const BlockStage& stage, const DenseRun& run,
+                                         CUstream stream);
+
+ private:
+  // What all steps of a run need.
+  struct Context {
+    const KernelSet& kernels;
+    GroupSlots& slots;
+    const BlockStage& stage;
+    const DenseRun& run;
+    CUstream stream;
+  };
+  // A group that is being decoded. Rows of the kernel, then those of the decoder, then its results
+  // stand in the host's slot from its beginning on, in the device's behind the chunks.
+  struct Ahead {
+    Group group;
+    unsigned slot = 0;
+    std::byte* host = nullptr;
+    std::uint64_t rows_offset = 0;  // Of the decoder's rows; the engine has none there.
+    std::uint64_t results_offset = 0;
+    std::uint64_t result_size = 0;
+    std::vector<std::size_t> order;  // The group's chunks as the decoder has them: Snappy first.
+  };
+
+  Result<std::optional<Undecodable>> RunGroups(const Context& context);
+  static Ahead Prepare(const Context& context, Group group, std::byte* host);
+  Result<std::optional<Undecodable>> Decode(const Context& context, const Ahead& ahead);
+  Status Launch(const Context& context, const Ahead& ahead, CUdeviceptr behind);
+  Result<std::optional<Undecodable>> Submit(const Context& context, const Ahead& ahead,
+                                            CUdeviceptr results);
+  Result<std::optional<Undecodable>> Finish(const Context& context, const Ahead& ahead);
+  std::optional<Undecodable> Check(const Context& context, const Ahead& ahead) const;
+  Status Wait(CUstream stream);
+
+  DriverPointer driver_;
+  Stream decoding_;
+  std::array<Event, 2> decoded_;  // One a slot.
+  std::array<Event, 2> used_;
+};
+
+}  // namespace segue::cuda

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is taken, in which order, and what is given up first.
+#include "device/cuda/update_staging.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace segue::cuda {
+namespace {
+
+constexpr GroupSizes kSizes = {32 << 20, 32 << 20};
+// One warp decodes one chunk: the larger a group, the more of them at once.
+constexpr GroupSizes kDecodeSizes = {32 << 20, 128 << 20};
+
+}  // namespace
+
+Status UpdateStaging::Choose(const std::string& decoder) {
+  SEGUE_ASSIGN_OR_RETURN(decoder_, ChooseDecoder(*context_, decoder));
+  decoder_used_ = decoder_;
+  wish_ = kSizes;
+  return {};
+}
+
+void UpdateStaging::Reserve(std::uint64_t chunk_size_max) {
+  chunk_size_max_ = std::max(chunk_size_max_.load(), chunk_size_max);
+}
+
+Status UpdateStaging::MakeSlots(const GroupSizes& wish) {
+  const bool fits = asked_.host >= wish.host && asked_.device >= wish.device;
+  if (slots_ && fits && slots_->room().host >= chunk_size_max_) return {};
+  slots_.reset();  // Not both at a time.
+  SEGUE_ASSIGN_OR_RETURN(slots_, GroupSlots::Make(memory_, chunk_size_max_, wish));
+  asked_ = wish;
+  return {};
+}
+
+void UpdateStaging::Unload() {
+  loaded_ = {};
+  blocks_ = {};
+  loaded_count_ = 0;
+  device_sums_ = {};
+  host_sums_ = {};
+  wish_ = kSizes;
+}
+
+// Compressed chunks where the GPU's decoder reads them. Where the engine's memory cannot be had,
+// the multiprocessors decode.
+Status UpdateStaging::LoadBlocks(std::span<const ChunkWork> batch, CUstream stream, Decoder decoder,
+                                 bool smallest) {
+  DecoderReach reach;
+  SEGUE_ASSIGN_OR_RETURN(reach, AskDecoder(*context_, decoder));
+  blocks_.Plan(decoder, reach, batch, loaded_.dense());
+  if (!smallest && !blocks_.items().empty()) wish_ = kDecodeSizes;
+  SEGUE_RETURN_IF_ERROR(MakeSlots(wish_));
+  decoder_used_ = decoder;
+  const Status staged = blocks_.Load(memory_, context_->device(), slots_->host(), stream, batch);
+  if (staged.ok() || decoder != Decoder::kEngine) return staged;
+  memory_.Say("the multiprocessors decode in place of the engine: " + staged.message());
+  blocks_ = {};
+  return LoadBlocks(batch, stream, Decoder::kMultiprocessors, smallest);
+}
+
+// Slots come first, since any row may have to be scanned.
+Status UpdateStaging::LoadWith(std::span<const ChunkWork> batch, CUstream stream, Decoder decoder,
+                               bool smallest) {
+  wish_ = smallest ? GroupSizes() : kSizes;
+  SEGUE_RETURN_IF_ERROR(MakeSlots(wish_));
+  SEGUE_RETURN_IF_ERROR(loaded_.Load(memory_, slots_->host(), stream, batch));
+  const std::uint64_t sums_size = loaded_.sparse().size() * sizeof(RowSums);
+  if (device_sums_.size < sums_size || host_sums_.size < sums_size) {
+    device_sums_ = {};
+    host_sums_ = {};
+    SEGUE_ASSIGN_OR_RETURN(device_sums_, memory_.Device(sums_size));
+    SEGUE_ASSIGN_OR_RETURN(host_sums_, memory_.Host(sums_size));
+  }
+  SEGUE_RETURN_IF_ERROR(LoadBlocks(batch, stream, decoder, smallest));
+  SEGUE_CUDA_TRY(context_->driver(), cuStreamSynchronize, stream);
+  loaded_count_ = batch.size();
+  return {};
+}
+
+// Where the batch finds no room beside the slots, they become as small as can be; and where that is
+// not enough, compressed chunks stay on the host, for the processor to decode.
+Status UpdateStaging::Load(std::span<const ChunkWork> batch, CUstream stream) {
+  loaded_count_ = 0;
+  Status status = LoadWith(batch, stream, decoder_, /*smallest=*/false);
+  for (const Decoder decoder : {decoder_, Decoder::kProcessor}) {
+    if (status.code() != StatusCode::kResourceExhausted) break;
+    memory_.Say("staging in groups of one chunk, decoder: " + std::string(DecoderName(decoder)) +
+                ": " + status.message());
+    Unload();
+    DropSlots();
+    status = LoadWith(batch, stream, decoder, /*smallest=*/true);
+    if (decoder_ == Decoder::kProcessor) break;
+  }
+  if (status.ok()) return {};
+  Unload();
+  return status.WithContext("an update of " + std::to_string(batch.size()) + " chunks");
+}
+
+}  // namespace segue::cuda
