@@ -138,6 +138,11 @@ class StepOfAll {
 
 // The bytes, flat: Python's formats know neither BF16 nor FP8.
 int GetBuffer(PyObject* object, Py_buffer* view, int flags) {
+  if (!nb::inst_ready(object)) {  // Made by __new__ alone.
+    view->obj = nullptr;
+    PyErr_SetString(PyExc_BufferError, "this SharedTensor is not of a segment");
+    return -1;
+  }
   const SharedTensor* const self = nb::inst_ptr<SharedTensor>(object);
   return PyBuffer_FillInfo(view, object, const_cast<std::byte*>(self->tensor->data),
                            static_cast<Py_ssize_t>(self->tensor->size), /*readonly=*/1, flags);

@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where foreign tensors lie: DLPack and the buffer protocol, without copies. And their checksums.
-#include <nanobind/ndarray.h>
+//
+// A DLPack capsule is taken from its exporter once and held as long as the tensor. What it says is
+// checked before anything is believed: a capsule comes from another library, and what it points at
+// will be read and written.
 #include <nanobind/stl/vector.h>
 
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/interpreter.h"
@@ -14,18 +21,151 @@
 namespace segue::python {
 namespace {
 
-// A tensor of another library, held as long as this.
-struct Imported {
-  nb::ndarray<nb::ro> array;
-  bool writable = false;
+// --- DLPack 1, as its header has it
+// ---------------------------------------------------------------
+
+struct DlTensor {
+  void* data;
+  std::int32_t device_kind;
+  std::int32_t device_ordinal;
+  std::int32_t dimensions;
+  std::uint8_t code;
+  std::uint8_t bits;
+  std::uint16_t lanes;
+  const std::int64_t* shape;
+  const std::int64_t* strides;
+  std::uint64_t byte_offset;
 };
 
-Imported ImportDlpack(nb::handle tensor) {
-  nb::ndarray<> writable;
-  if (nb::try_cast(tensor, writable, /*convert=*/false)) {
-    return {nb::ndarray<nb::ro>(writable), true};
+struct DlManaged {
+  DlTensor tensor;
+  void* context;
+  void (*deleter)(DlManaged*);
+};
+
+struct DlVersioned {
+  std::uint32_t major;
+  std::uint32_t minor;
+  void* context;
+  void (*deleter)(DlVersioned*);
+  std::uint64_t flags;
+  DlTensor tensor;
+};
+
+constexpr char kName[] = "dltensor", kUsed[] = "used_dltensor";
+constexpr char kVersionedName[] = "dltensor_versioned";
+constexpr char kVersionedUsed[] = "used_dltensor_versioned";
+constexpr std::uint64_t kReadOnly = 1, kIsCopied = 2;
+constexpr std::int32_t kDimensionsMax = 64;
+
+// A tensor of another library, held as long as this.
+class Imported {
+ public:
+  explicit Imported(DlManaged* plain) : plain_(plain) {}
+  explicit Imported(DlVersioned* versioned) : versioned_(versioned) {}
+  Imported(Imported&& other) noexcept
+      : plain_(std::exchange(other.plain_, nullptr)),
+        versioned_(std::exchange(other.versioned_, nullptr)) {}
+  Imported& operator=(Imported&&) = delete;
+  Imported(const Imported&) = delete;
+  Imported& operator=(const Imported&) = delete;
+  ~Imported() {
+    if (plain_ != nullptr && plain_->deleter != nullptr) plain_->deleter(plain_);
+    if (versioned_ != nullptr && versioned_->deleter != nullptr) versioned_->deleter(versioned_);
   }
-  return {nb::cast<nb::ndarray<nb::ro>>(tensor, /*convert=*/false), false};
+
+  const DlTensor& tensor() const { return plain_ != nullptr ? plain_->tensor : versioned_->tensor; }
+  // A plain capsule has no words for memory that is read only: exporters refuse to make one.
+  bool writable() const { return versioned_ == nullptr || (versioned_->flags & kReadOnly) == 0; }
+  bool copied() const { return versioned_ != nullptr && (versioned_->flags & kIsCopied) != 0; }
+  std::uint64_t address() const {
+    return reinterpret_cast<std::uint64_t>(tensor().data) + tensor().byte_offset;
+  }
+  std::vector<std::int64_t> shape() const {
+    const DlTensor& t = tensor();
+    return {t.shape, t.shape + t.dimensions};
+  }
+  // In elements; a tensor without them is contiguous.
+  std::vector<std::int64_t> strides() const {
+    const DlTensor& t = tensor();
+    if (t.strides != nullptr) return {t.strides, t.strides + t.dimensions};
+    std::vector<std::int64_t> strides(static_cast<std::size_t>(t.dimensions), 1);
+    for (std::size_t i = strides.size(); i-- > 1;) strides[i - 1] = strides[i] * t.shape[i];
+    return strides;
+  }
+
+ private:
+  DlManaged* plain_ = nullptr;
+  DlVersioned* versioned_ = nullptr;
+};
+
+// Takes the tensor out of its capsule, which nobody can take it from again.
+Imported Taken(PyObject* capsule) {
+  if (PyCapsule_IsValid(capsule, kVersionedName) != 0) {
+    auto* const found = static_cast<DlVersioned*>(PyCapsule_GetPointer(capsule, kVersionedName));
+    if (found->major != 1) {
+      Raise(InvalidArgument("its DLPack is of version " + std::to_string(found->major) + "." +
+                            std::to_string(found->minor) + ", of which only 1 is known"));
+    }
+    if (PyCapsule_SetName(capsule, kVersionedUsed) != 0) throw nb::python_error();
+    return Imported(found);
+  }
+  if (PyCapsule_IsValid(capsule, kName) == 0) {
+    Raise(InvalidArgument("its __dlpack__ gave no fresh capsule of DLPack"));
+  }
+  auto* const found = static_cast<DlManaged*>(PyCapsule_GetPointer(capsule, kName));
+  if (PyCapsule_SetName(capsule, kUsed) != 0) throw nb::python_error();
+  return Imported(found);
+}
+
+// The elements' bytes fit in 63 bits.
+Status CheckShape(const DlTensor& tensor) {
+  if (tensor.dimensions < 0 || tensor.dimensions > kDimensionsMax ||
+      (tensor.dimensions > 0 && tensor.shape == nullptr)) {
+    return InvalidArgument("its DLPack has " + std::to_string(tensor.dimensions) + " dimensions");
+  }
+  std::uint64_t bits = tensor.bits;
+  bool empty = false;
+  for (std::int32_t i = 0; i < tensor.dimensions; ++i) {
+    if (tensor.shape[i] < 0) {
+      return InvalidArgument("its DLPack has a dimension of " + std::to_string(tensor.shape[i]));
+    }
+    if (tensor.shape[i] == 0) empty = true;
+    const auto count = static_cast<std::uint64_t>(tensor.shape[i]);
+    constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+    if (count > 1 && bits > kMax / count) {
+      return InvalidArgument("the dimensions of its DLPack are more than memory has");
+    }
+    if (count > 1) bits *= count;
+  }
+  if (!empty && tensor.data == nullptr) return InvalidArgument("its DLPack has no memory");
+  return {};
+}
+
+Status Check(const Imported& imported, std::int32_t kind, std::int32_t ordinal) {
+  const DlTensor& tensor = imported.tensor();
+  if (tensor.device_kind != kind || tensor.device_ordinal != ordinal) {
+    return InvalidArgument("it says to be on device (" + std::to_string(kind) + ", " +
+                           std::to_string(ordinal) + "), and its DLPack on (" +
+                           std::to_string(tensor.device_kind) + ", " +
+                           std::to_string(tensor.device_ordinal) + ")");
+  }
+  if (imported.copied()) {
+    return InvalidArgument("its __dlpack__ gave a copy, which is not where the tensor is");
+  }
+  if (tensor.bits == 0 || tensor.lanes == 0) {
+    return InvalidArgument("its DLPack has elements without bits");
+  }
+  return CheckShape(tensor);
+}
+
+Imported ImportDlpack(nb::handle capsule, std::int32_t kind, std::int32_t ordinal) {
+  if (!PyCapsule_CheckExact(capsule.ptr())) {
+    Raise(InvalidArgument("its __dlpack__ gave no capsule"));
+  }
+  Imported imported = Taken(capsule.ptr());
+  OrRaise(Check(imported, kind, ordinal));
+  return imported;
 }
 
 std::uint64_t BufferAddress(nb::handle object) {
@@ -48,34 +188,23 @@ nb::bytes ChecksumAt(std::uint64_t address, std::uint64_t size) {
 
 void BindImport(nb::module_& module) {
   nb::class_<Imported>(module, "ImportedTensor", "A tensor that came through DLPack.")
-      .def_prop_ro(
-          "address",
-          [](const Imported& self) { return reinterpret_cast<std::uint64_t>(self.array.data()); })
-      .def_prop_ro("writable", [](const Imported& self) { return self.writable; })
+      .def_prop_ro("address", &Imported::address)
+      .def_prop_ro("writable", &Imported::writable)
       .def_prop_ro(
           "dtype",
           [](const Imported& self) {
-            const nb::dlpack::dtype dtype = self.array.dtype();
-            return nb::make_tuple(dtype.code, dtype.bits, dtype.lanes);
+            const DlTensor& tensor = self.tensor();
+            return nb::make_tuple(tensor.code, tensor.bits, tensor.lanes);
           },
           "Code, bits and lanes of DLPack.")
-      .def_prop_ro("shape",
-                   [](const Imported& self) {
-                     std::vector<std::int64_t> shape(self.array.ndim());
-                     for (std::size_t i = 0; i < shape.size(); ++i) shape[i] = self.array.shape(i);
-                     return nb::tuple(nb::cast(shape));
-                   })
+      .def_prop_ro("shape", [](const Imported& self) { return nb::tuple(nb::cast(self.shape())); })
       .def_prop_ro(
-          "strides",
-          [](const Imported& self) {
-            std::vector<std::int64_t> strides(self.array.ndim());
-            for (std::size_t i = 0; i < strides.size(); ++i) {
-              strides[i] = self.array.stride(i);
-            }
-            return nb::tuple(nb::cast(strides));
-          },
+          "strides", [](const Imported& self) { return nb::tuple(nb::cast(self.strides())); },
           "In elements.");
-  module.def("import_dlpack", &ImportDlpack, nb::arg("tensor"));
+  module.def("import_dlpack", &ImportDlpack, nb::arg("capsule"), nb::arg("kind"),
+             nb::arg("ordinal"),
+             "Takes the tensor out of a capsule; its exporter said this device. InvalidArgument, "
+             "without a name, for one that is not to be believed.");
   module.def("buffer_address", &BufferAddress, nb::arg("object"));
   module.def("checksum", &ChecksumAt, nb::arg("address"), nb::arg("size"),
              "XXH3-128 of memory, 16 bytes.");

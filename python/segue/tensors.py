@@ -9,10 +9,11 @@ imported here; what a tensor belongs to is told by its type.
 
 import ctypes
 import math
+import operator
 from dataclasses import dataclass
 
 from segue import _core
-from segue.errors import InvalidArgumentError, UnsupportedError
+from segue.errors import Error, InvalidArgumentError, UnsupportedError
 
 # torch dtype (its name behind "torch.") -> safetensors.
 TORCH_DTYPES = {
@@ -38,6 +39,8 @@ DLPACK_DTYPES = {
 }
 # Kinds of devices of DLPack: the CPU, a CUDA GPU, memory of the CPU that a GPU sees too.
 _DLPACK_CPU, _DLPACK_CUDA, _DLPACK_CUDA_HOST = 1, 2, 3
+# What __dlpack__ is asked with, the newest first.
+_DLPACK_ARGUMENTS = ({"max_version": (1, 1), "copy": False}, {"max_version": (1, 1)}, {})
 # Buffer protocol's format -> safetensors; "l" and "L" by their size.
 BUFFER_DTYPES = {
     "?": "BOOL", "b": "I8", "B": "U8", "c": "U8", "h": "I16", "H": "U16", "i": "I32", "I": "U32",
@@ -89,8 +92,25 @@ def describe_anywhere(name, tensor):
     """The same for tensors in the memory of a CUDA GPU as well."""
     if not isinstance(name, str):
         raise InvalidArgumentError(f"a tensor's name is a string, not {name!r}")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(f"a tensor's name is text, not {name!r}") from None
     if isinstance(tensor, Described):
         return tensor
+    try:
+        found = _describe(name, tensor)
+    except Error:
+        raise
+    except Exception as error:  # Of a tensor that has no bytes, torch says so in many ways.
+        raise InvalidArgumentError(f"tensor '{name}': it is a {type(tensor).__name__} that tells "
+                                   f"nothing of its memory: {_text(error)}") from error
+    if found.nbytes and not found.address:
+        _refuse(name, "it has no memory, where its values would be")
+    return found
+
+
+def _describe(name, tensor):
     if hasattr(type(tensor), "__segue_describe__"):  # gpu_memory.py
         return tensor.__segue_describe__(name)
     if is_torch(tensor):
@@ -173,6 +193,9 @@ def _describe_torch(name, tensor):
     dtype = _dtype(name, TORCH_DTYPES, str(tensor.dtype).removeprefix("torch."), tensor.dtype)
     shape = tuple(tensor.shape)
     if dtype == "F4":  # Two values a byte: safetensors counts values.
+        if not shape:
+            _refuse(name, "two values of 4 bits share its one element, and it has no dimension to "
+                    "say so")
         shape = shape[:-1] + (2 * shape[-1],)
     size = tensor.numel() * tensor.element_size()
     # The storage is kept too: `tensor.data = other` must not free what is bound.
@@ -194,6 +217,9 @@ def _describe_torch(name, tensor):
 
 
 def _describe_numpy(name, array):
+    scalar = not hasattr(array, "ctypes")
+    if scalar:  # What a scalar says of its address is that of a copy that is gone by then.
+        array = array.__array__()
     if not array.flags.c_contiguous:
         _refuse(name, f"it is not contiguous (shape {list(array.shape)}, strides "
                 f"{list(getattr(array, 'strides', ()))} bytes); Segue does not copy")
@@ -205,8 +231,8 @@ def _describe_numpy(name, array):
         return array.__array_interface__["data"][0], array.nbytes
 
     address, size = where()
-    return Described(name, dtype, tuple(array.shape), address, size, array.flags.writeable,
-                     (array,), where)
+    return Described(name, dtype, tuple(array.shape), address, size,
+                     array.flags.writeable and not scalar, (array,), where)
 
 
 # --- Everything else ------------------------------------------------------------------------------
@@ -218,11 +244,11 @@ def _describe_shared(name, tensor):
 
 
 def _describe_dlpack(name, tensor):
-    kind, ordinal = tensor.__dlpack_device__()
+    kind, ordinal = _dlpack_device(name, tensor)
     if kind not in (_DLPACK_CPU, _DLPACK_CUDA, _DLPACK_CUDA_HOST):
         _refuse(name, f"it is on a device of DLPack's type {kind}; give one in the memory of the "
                 "CPU or of a CUDA GPU")
-    array = _core.import_dlpack(tensor)
+    array = _from_dlpack(name, tensor, kind, ordinal)
     code, bits, lanes = array.dtype
     if lanes != 1:
         _refuse(name, f"it has {lanes} lanes")
@@ -234,10 +260,62 @@ def _describe_dlpack(name, tensor):
             _refuse(name, f"it is not contiguous (shape {list(array.shape)}, strides "
                     f"{list(strides)}); Segue does not copy")
         expected *= count
-    size = math.prod(array.shape) * bits // 8
     device = f"cuda:{ordinal}" if kind == _DLPACK_CUDA else ""
-    return Described(name, dtype, tuple(array.shape), array.address, size, array.writable,
-                     (tensor, array), lambda: (array.address, size), device)
+
+    def where():
+        """Asks the exporter anew: a library may replace a tensor's memory behind its object."""
+        try:
+            now = _from_dlpack(name, tensor, *_dlpack_device(name, tensor))
+        except InvalidArgumentError:
+            return 0, 0
+        same = (now.dtype, now.shape, now.strides) == (array.dtype, array.shape, strides)
+        return (now.address if same else 0), math.prod(now.shape) * bits // 8
+
+    return Described(name, dtype, tuple(array.shape), array.address,
+                     math.prod(array.shape) * bits // 8, array.writable, (tensor, array), where,
+                     device)
+
+
+def _dlpack_device(name, tensor):
+    """(kind, ordinal) as the exporter says."""
+    try:
+        kind, ordinal = tensor.__dlpack_device__()
+        return operator.index(kind), operator.index(ordinal)
+    except Exception as error:
+        raise InvalidArgumentError(
+            f"tensor '{name}': its __dlpack_device__ tells no device: {_text(error)}") from error
+
+
+def _from_dlpack(name, tensor, kind, ordinal):
+    """What its capsule holds. Copies are refused: libraries that know the word are told so, and
+    those that copied say so in the capsule."""
+    failure = None
+    for arguments in _DLPACK_ARGUMENTS:
+        try:
+            capsule = tensor.__dlpack__(**arguments)
+            break
+        except TypeError as error:  # An exporter of an older DLPack knows fewer of them.
+            failure = failure or error
+        except Exception as error:
+            raise InvalidArgumentError(
+                f"tensor '{name}': its __dlpack__ failed: {_text(error)}") from error
+    else:
+        raise InvalidArgumentError(
+            f"tensor '{name}': its __dlpack__ failed: {_text(failure)}") from failure
+    try:
+        return _core.import_dlpack(capsule, kind, ordinal)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"tensor '{name}': {error}") from None
+    except (TypeError, OverflowError):
+        _refuse(name, f"its device is ({kind}, {ordinal}), which DLPack has not")
+
+
+def _text(error):
+    """What a foreign exception says, if it can say it."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
 
 
 def _describe_buffer(name, tensor):

@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the adapters: one thread of torch each, since the models are tiny and cores few."""
+"""Tests of the adapters: one thread of torch each, since the models are tiny and cores few. What
+all tests of Python share lies in the folder above."""
+
+import pathlib
+import sys
 
 import pytest
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 """Bindings alone: what a plan says of each family is carried out byte by byte by a plain loop, and
 must make of one loaded checkpoint exactly what a plain loader makes of the next."""
 
+import ctypes
 import json
 import struct
 
@@ -31,7 +32,8 @@ def carry_out(plan, tensors):
     held = {}
     for part in plan.parts:
         data, live = numpy.frombuffer(families.raw(tensors[part.name]), numpy.uint8), part.live
-        memory = numpy.frombuffer(bindings.bind._bytes_of(live), numpy.uint8)
+        memory = numpy.frombuffer(
+            (ctypes.c_char * live.extent).from_address(live.address), numpy.uint8)
         elements, places = elements_of(bindings.byte_view(live, part.placement, part.stored.dtype))
         for byte in range(part.stored.width):
             memory[places + byte] = data[elements * part.stored.width + byte]

@@ -3,17 +3,19 @@
 byte of each rank, held against a plain loader."""
 
 import dataclasses
+import gc
 
 import model_families as families
+import numpy
 import pytest
 import torch
-from engine_support import Run, all_well, cluster, one_behind
+from engine_support import Run, all_well, cluster, module_of, one_behind
 
 import segue
 from segue import (InvalidArgumentError, NotFoundError, UnavailableError, UnsupportedError,
                    VersionMismatchError)
 from segue.adapters.bindings import rules, tables
-from segue.adapters.engine import EngineOptions
+from segue.adapters.engine import EngineOptions, EngineReceiver
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -330,6 +332,40 @@ def test_parameters_that_were_replaced_are_noticed_at_every_rank(tmp_path):
         refused(engine, InvalidArgumentError, name, lambda r: r.update(), rank=1)
         refused(engine, InvalidArgumentError, name, lambda r: r.apply(2), rank=1)
         engine.expect(1)
+
+
+def test_memory_that_was_replaced_lives_until_close(tmp_path):
+    """A prepare that runs reads it, and the scrub does."""
+    from torch.multiprocessing.reductions import StorageWeakRef
+    run = Run(tmp_path, "llama")
+    run.publish()
+    model = module_of(run.load(run.engine()))
+    receiver = EngineReceiver(model, run.options_of())
+    receiver.open()
+    storage = StorageWeakRef(model.model.norm.weight.untyped_storage())
+    receiver.prepare(1)
+    model.model.norm.weight.data = torch.zeros(4, dtype=torch.bfloat16)
+    gc.collect()
+    assert not storage.expired()
+    with pytest.raises(InvalidArgumentError, match="model.norm.weight"):
+        receiver.apply(1)
+    receiver.close()
+    gc.collect()
+    assert storage.expired()
+
+
+@pytest.mark.parametrize("kind", ["memmap", "bytes"])
+def test_read_only_memory_is_refused(tmp_path, kind):
+    base = {"w": torch.arange(4096, dtype=torch.float32)}
+    directory = families.write_checkpoint(tmp_path / "base", base, {})
+    segue.Publisher(tmp_path / "store", base=directory).publish({"w": base["w"] + 1})
+    data = families.raw(base["w"])
+    (tmp_path / "w").write_bytes(data)
+    live = numpy.memmap(tmp_path / "w", numpy.float32, "r") if kind == "memmap" else (
+        numpy.frombuffer(data, numpy.float32))
+    options = EngineOptions(store=f"dir:{tmp_path}/store", checkpoint=str(directory), threads=1)
+    with pytest.raises(InvalidArgumentError, match="'w': its memory is read only"):
+        EngineReceiver({"w": live}, options.completed()).open()
 
 
 def test_an_engine_with_parameters_of_its_own_names_them(tmp_path):

@@ -1,29 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a plan to a receiver: views in bytes, and memory for what the engine does not load.
 
-A part is bound as the bytes of its whole parameter under a view. The receiver keeps a reference to
-them; whether the engine has moved or replaced a parameter since is for `Shadows.moved` to find out,
-since bytes that nobody uses any more would pass every proof.
+A part is bound as the bytes of its whole parameter under a view. The receiver keeps the memory, and
+looks before each update whether the tensor still lies there; whether the engine has replaced the
+tensor itself is for `Shadows.moved` to find out, since bytes that nobody uses any more would pass
+every proof.
 """
 
 from __future__ import annotations
 
-import ctypes
-
-from ... import View
+from ... import InvalidArgumentError, View
+from ...tensors import Described
 from .placement import Live, byte_view
 from .plan import BindingPlan, lives_of
 
 
 class Shadows:
     """What was bound: the places of all parameters, and the memory of tensors that the engine does
-    not load."""
+    not load, on the device that its parameters are on."""
 
     def __init__(self, plan: BindingPlan):
         bound = {part.live.name for part in plan.parts}
         self._places = {name: plan.lives[name].where() for name in bound}
-        self.buffers: dict[str, bytearray] = {
-            stored.name: bytearray(stored.read()) for stored in plan.shadows}
+        device = next((part.live.device for part in plan.parts), "")
+        self.buffers: dict[str, object] = {
+            stored.name: _on(device, bytearray(stored.read())) for stored in plan.shadows}
 
     def moved(self, model: object) -> list[str]:
         """Parameters that lie elsewhere than when they were bound, or are gone."""
@@ -32,10 +33,20 @@ class Shadows:
                       if name not in now or now[name].where() != place)
 
 
+def _on(device: str, data: bytearray) -> object:
+    if not device:
+        return data
+    import torch  # Only an engine on torch has parameters there.
+
+    return torch.frombuffer(data, dtype=torch.uint8).to(device) if data else torch.empty(
+        0, dtype=torch.uint8, device=device)
+
+
 def bind_plan(receiver, plan: BindingPlan) -> Shadows:
-    """Binds all parts of `plan`, and shadows of what the engine does not load."""
+    """Binds all parts of `plan`, and shadows of what the engine does not load.
+    InvalidArgumentError for a parameter that is read only."""
     shadows = Shadows(plan)
-    memories: dict[str, object] = {}
+    memories: dict[str, Described] = {}
     for part in plan.parts:
         live = part.live
         if live.name not in memories:
@@ -50,8 +61,15 @@ def bind_plan(receiver, plan: BindingPlan) -> Shadows:
     return shadows
 
 
+def _bytes_of(live: Live) -> Described:
+    if not live.writable:
+        raise InvalidArgumentError(f"parameter '{live.name}': its memory is read only")
+    tensor, extent = live.tensor, live.extent
 
-def _bytes_of(live: Live):
-    memory = (ctypes.c_char * live.extent).from_address(live.address)
-    memory.owner = live.tensor  # The storage lives as long as this view of it.
-    return memory
+    def where():
+        if not hasattr(tensor, "data_ptr"):
+            return tensor.__array_interface__["data"][0], extent
+        return (tensor.data_ptr() if tensor.element_size() == live.width else 0), extent
+
+    return Described(live.name, "U8", (extent,), live.address, extent, True,
+                     (tensor, live.keep), where, live.device)

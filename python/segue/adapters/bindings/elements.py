@@ -10,7 +10,7 @@ import ctypes
 
 from ... import UnsupportedError
 from .checkpoint import Stored
-from .placement import Live
+from .placement import Live, live_of
 
 try:
     import numpy
@@ -23,14 +23,28 @@ def need_numpy():
         raise UnsupportedError("looking into weights needs numpy, which is not installed")
 
 
+def on_host(live: Live) -> Live:
+    """The parameter itself, or a copy in the CPU's memory of one that a GPU has."""
+    if not live.device:
+        return live
+    return live_of(live.name, live.tensor.detach().cpu().contiguous())
+
+
+def memory_of(live: Live):
+    """The bytes of a parameter in the CPU's memory, in place, which lives as long as they do."""
+    memory = (ctypes.c_char * live.extent).from_address(live.address)
+    memory.owner = live.tensor, live.keep
+    return memory
+
+
 def integers(live: Live):
-    """The parameter's elements as unsigned integers of their width, in place, in its shape."""
+    """The parameter's elements as unsigned integers of their width, in its shape; in place, or a
+    copy of what a GPU has."""
     need_numpy()
-    dtype = numpy.dtype(f"u{live.width}")
+    live, dtype = on_host(live), numpy.dtype(f"u{live.width}")
     if live.elements == 0:
         return numpy.empty(live.shape, dtype)
-    memory = (ctypes.c_char * live.extent).from_address(live.address)
-    flat = numpy.frombuffer(memory, dtype)
+    flat = numpy.frombuffer(memory_of(live), dtype)
     return numpy.lib.stride_tricks.as_strided(
         flat, live.shape, tuple(stride * live.width for stride in live.strides), writeable=False)
 

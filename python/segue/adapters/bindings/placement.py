@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 
-from ... import UnsupportedError
+from ... import Error, UnsupportedError
 
 # Bits of an element as safetensors names them; types that share a byte count two values as one.
 _BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "C64": 64}
@@ -69,7 +69,9 @@ class Placement:
 
 @dataclasses.dataclass(frozen=True)
 class Live:
-    """A live parameter: shape, strides and width in elements and bytes; `address` of element 0."""
+    """A live parameter: shape, strides and width in elements and bytes; `address` of element 0.
+    `device`: in whose memory it is, "cuda:0" or another, or "" for this process's own; `keep`: what
+    the memory lives with, beside the tensor."""
 
     name: str
     dtype: str
@@ -78,6 +80,9 @@ class Live:
     width: int
     address: int
     tensor: object = dataclasses.field(compare=False, repr=False, default=None)
+    keep: object = dataclasses.field(compare=False, repr=False, default=None)
+    device: str = ""
+    writable: bool = True
 
     @property
     def elements(self) -> int:
@@ -102,26 +107,41 @@ class Live:
 
     def where(self) -> tuple:
         """What changes when the parameter is moved, resized or replaced."""
-        return self.address, self.dtype, self.shape, self.strides
+        return self.device, self.address, self.dtype, self.shape, self.strides
 
 
 def live_of(name: str, tensor: object) -> Live:
     """The parameter `tensor` (torch or numpy) of this process. UnsupportedError for one that is
-    not plain memory of the CPU."""
-    if hasattr(tensor, "__array_interface__") and not hasattr(tensor, "data_ptr"):
-        return _live_of_numpy(name, tensor)
+    not plain memory of the CPU or of a CUDA GPU."""
+    try:
+        if hasattr(tensor, "__array_interface__") and not hasattr(tensor, "data_ptr"):
+            live = _live_of_numpy(name, tensor)
+        else:
+            live = _live_of_torch(name, tensor)
+    except Error:
+        raise
+    except Exception as error:  # Of a tensor that has no bytes, torch says so in many ways.
+        raise UnsupportedError(f"parameter '{name}' is a {type(tensor).__name__} that tells "
+                               f"nothing of its memory: {error}") from error
+    if live.elements and not live.address:
+        raise UnsupportedError(f"parameter '{name}' has no memory")
+    return live
+
+
+def _live_of_torch(name: str, tensor) -> Live:
     device = str(tensor.device)
-    if device != "cpu":
-        raise UnsupportedError(
-            f"parameter '{name}' is on the device '{device}': only weights in the CPU's memory can "
-            "be bound in this version of Segue")
+    if device != "cpu" and not device.startswith("cuda:"):
+        raise UnsupportedError(f"parameter '{name}' is on the device '{device}': only weights in "
+                               "the memory of the CPU or of a CUDA GPU can be bound")
     if str(tensor.layout) != "torch.strided":
         raise UnsupportedError(f"parameter '{name}' is not dense: its layout is {tensor.layout}")
     dtype = _TORCH.get(str(tensor.dtype).removeprefix("torch."))
     if dtype is None:
         raise UnsupportedError(f"parameter '{name}' has the dtype {tensor.dtype}")
+    # The storage is kept too: `tensor.data = other` must not free what is bound.
     return Live(name, dtype, tuple(tensor.shape), tuple(tensor.stride()), tensor.element_size(),
-                tensor.data_ptr(), tensor)
+                tensor.data_ptr(), tensor, tensor.untyped_storage(),
+                "" if device == "cpu" else device)
 
 
 def _live_of_numpy(name: str, array) -> Live:
@@ -130,7 +150,8 @@ def _live_of_numpy(name: str, array) -> Live:
     if dtype is None or any(stride % width or stride < 0 for stride in array.strides):
         raise UnsupportedError(f"parameter '{name}' is an array of {array.dtype} that has no view")
     return Live(name, dtype, array.shape, tuple(stride // width for stride in array.strides), width,
-                array.__array_interface__["data"][0], array)
+                array.__array_interface__["data"][0], array,
+                writable=bool(array.flags.writeable))
 
 
 def widened(dtype: str, live_dtype: str) -> bool:

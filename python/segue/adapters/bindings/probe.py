@@ -46,6 +46,15 @@ class _Plane:
     column_dim: int | None
 
 
+@dataclasses.dataclass
+class _Hunt:
+    """A tensor that is looked for: needles by size, the largest first, and where each was found."""
+
+    stored: Stored
+    levels: list[list[_Needle]]
+    matches: list[list[list[Part]]]
+
+
 class Prober:
     """Looks in `lives`, apart from what `taken` has placed already."""
 
@@ -61,7 +70,7 @@ class Prober:
 
     def find(self, unplaced: Sequence[Stored]) -> dict[str, list[Part] | str]:
         """For each tensor its parts, or why there are none."""
-        found: dict[str, list[Part] | str] = {s.name: self._find_one(s) for s in unplaced}
+        found = self._verdicts(unplaced)
         claims: dict[tuple, str] = {}
         for name, parts in list(found.items()):
             for part in parts if not isinstance(parts, str) else ():
@@ -114,14 +123,28 @@ class Prober:
                 mask[_index(part.placement)] = True
         return mask
 
-    def _find_one(self, stored: Stored) -> list[Part] | str:
-        tensor = stored_integers(stored)
-        if tensor.nbytes < BYTES_MIN:
-            return "it is too small to be told by its bytes"
-        if (tensor == tensor.flat[0]).all():
-            return "all its elements are alike"
-        for needles in self._needles(tensor):
-            matches = [match for needle in needles for match in self._search(stored, needle)]
+    def _verdicts(self, unplaced: Sequence[Stored]) -> dict[str, list[Part] | str]:
+        """The parameters one by one, since each may have to be copied from a GPU."""
+        found: dict[str, list[Part] | str] = {}
+        hunts = []
+        for stored in unplaced:
+            tensor = stored_integers(stored)
+            if tensor.nbytes < BYTES_MIN:
+                found[stored.name] = "it is too small to be told by its bytes"
+            elif (tensor == tensor.flat[0]).all():
+                found[stored.name] = "all its elements are alike"
+            else:
+                levels = list(self._needles(tensor))
+                hunts.append(_Hunt(stored, levels, [[] for _ in levels]))
+        for live in self._lives if hunts else ():
+            values = integers(live)
+            for hunt in hunts:
+                self._search(hunt, live, values)
+        found.update({hunt.stored.name: self._verdict(hunt) for hunt in hunts})
+        return found
+
+    def _verdict(self, hunt: _Hunt) -> list[Part] | str:
+        for matches in hunt.matches:
             unique = list({(m[0].live.name, m[0].placement): m for m in matches}.values())
             if len(unique) > 1:
                 places = sorted({m[0].live.name for m in unique})
@@ -164,16 +187,23 @@ class Prober:
     def _head_splits(self) -> list[int]:
         return [self._heads] if 0 < self._heads < self._topology.size else []
 
-    def _search(self, stored: Stored, needle: _Needle) -> Iterator[list[Part]]:
+    def _search(self, hunt: _Hunt, live: Live, values) -> None:
+        for needles, matches in zip(hunt.levels, hunt.matches, strict=True):
+            for needle in needles:
+                matches += self._search_one(hunt.stored, needle, live, values)
+            if matches:
+                return  # Smaller ones of it are there too.
+
+    def _search_one(self, stored: Stored, needle: _Needle, live: Live,
+                    values) -> Iterator[list[Part]]:
+        if live.dtype != stored.dtype or live.elements < needle.matrix.size:
+            return
         if needle.matrix.nbytes < BYTES_MIN or (needle.matrix == needle.matrix.flat[0]).all():
             return
-        for live in self._lives:
-            if live.dtype != stored.dtype or live.elements < needle.matrix.size:
-                continue
-            for plane in _planes(live):
-                yield from self._in_plane(stored, needle, plane)
-            if live.width == 1 and live.contiguous:
-                yield from self._in_blocks(stored, needle, live)
+        for plane in _planes(live, values):
+            yield from self._in_plane(stored, needle, plane)
+        if live.width == 1 and live.contiguous:
+            yield from self._in_blocks(stored, needle, live, values)
 
     def _in_plane(self, stored: Stored, needle: _Needle, plane: _Plane) -> Iterator[list[Part]]:
         """Behind any number of rows, from the first column on."""
@@ -204,13 +234,14 @@ class Prober:
             return part.live.name in self._taken
         return bool(self._mask(part.live)[_index(part.placement)].any())
 
-    def _in_blocks(self, stored: Stored, needle: _Needle, live: Live) -> Iterator[list[Part]]:
+    def _in_blocks(self, stored: Stored, needle: _Needle, live: Live,
+                   values) -> Iterator[list[Part]]:
         """In tiles of 128 x 4, if the parameter is as long as those of the needle."""
         rows, columns = needle.matrix.shape
         padded = -(-rows // 128) * -(-columns // 4) * 512
         if columns < 2 or live.elements != padded:
             return
-        flat = integers(live).reshape(-1)
+        flat = values.reshape(-1)
         row, column = numpy.arange(rows)[:, None], numpy.arange(columns)[None, :]
         tile = (row // 128) * -(-columns // 4) + column // 4
         place = tile * 512 + (row % 32) * 16 + (row % 128) // 32 * 4 + column % 4
@@ -231,9 +262,8 @@ def _index(placement: Placement) -> tuple:
     return tuple(index)
 
 
-def _planes(live: Live) -> Iterator[_Plane]:
+def _planes(live: Live, values) -> Iterator[_Plane]:
     """The matrices of a parameter, as they are and transposed; of three dimensions each one."""
-    values = integers(live)
     if values.ndim == 1:
         yield _Plane(live, values[:, None], (0,), 0, None)
     elif values.ndim == 2:

@@ -8,9 +8,7 @@ checkpoint; weights that are a later version differ from it nearly everywhere.
 
 from __future__ import annotations
 
-import ctypes
-
-from .elements import need_numpy, numpy
+from .elements import memory_of, need_numpy, numpy, on_host
 from .placement import byte_view
 from .plan import BindingPlan
 from .rules import Part
@@ -27,11 +25,10 @@ def differing(plan: BindingPlan) -> list[str]:
 
 
 def _holds(part: Part) -> bool:
-    stored, live = part.stored, part.live
+    stored, live = part.stored, on_host(part.live)
     source, target, axes = byte_view(live, part.placement, stored.dtype)
     dtype, shape = numpy.dtype(f"u{stored.width}"), [count for count, _, _ in axes]
-    memory = (ctypes.c_char * live.extent).from_address(live.address)
-    held = numpy.ndarray(shape, dtype, memory, target, [stride for _, _, stride in axes])
+    held = numpy.ndarray(shape, dtype, memory_of(live), target, [stride for _, _, stride in axes])
     wanted = numpy.ndarray(shape, dtype, stored.read(), source * stored.width,
                            [stride * stored.width for _, stride, _ in axes])
     return numpy.array_equal(held, wanted)
