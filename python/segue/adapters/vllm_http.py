@@ -43,8 +43,8 @@ class VLLMControl(EngineControl):
         results = answer.get("results") or []
         if not isinstance(results, list) or not results or not isinstance(results[0], dict):
             raise UnsupportedError(
-                f"vLLM's workers did not answer '{method}', but: {answer!r:.300}; were they started "
-                "with --worker-extension-cls segue.adapters.vllm.WorkerExtension?")
+                f"vLLM's workers did not answer '{method}', but: {answer!r:.300}; were they "
+                "started with --worker-extension-cls segue.adapters.vllm.WorkerExtension?")
         return [checked_status(result) for result in results]
 
     def _open(self, options: dict) -> dict:

@@ -225,8 +225,8 @@ def test_ranks_that_prepare_or_open_different_versions():
 @pytest.mark.parametrize("text", ["Success", "segue:" + json.dumps(status(0, 6)), "segue:{}"])
 def test_sglang_that_answers_something_else_to_an_apply(text):
     pytest.importorskip("torch", reason="commands for SGLang are made with torch")
-    log, answers = [], [{"success": True, "message": "segue:" + json.dumps(status(0, 6, "PREPARED"))},
-                        {"success": True, "message": text}]
+    staged = "segue:" + json.dumps(status(0, 6, "PREPARED"))
+    log, answers = [], [{"success": True, "message": staged}, {"success": True, "message": text}]
 
     def answer(path, _):
         log.append(path)
