@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Delta builder: units of chunks in parallel, groups put together in any order and sorted at the
-// end.
+// Delta builder: units of chunks in parallel, rows put together in any order and sorted at the end.
 #include "delta/delta_builder.h"
 
 #include <algorithm>
@@ -10,46 +9,12 @@
 #include "base/threads.h"
 
 namespace segue {
-namespace {
-
-// Rows of one group of a payload; as in the encoder, tiny chunks must not make endless groups.
-constexpr std::size_t kGroupRowsMax = 4096;
-
-struct RowRange {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-};
-
-std::uint64_t InnerSize(const Plan& plan, const ChunkRow& row) {
-  std::uint64_t size = 0;
-  for (const std::uint64_t part : RowStreamSizes(row, plan.Chunk(row.chunk))) size += part;
-  return size;
-}
-
-// Rows into groups as an encoder fills them (GroupBuilder::IsFull, HasRoomFor).
-std::vector<RowRange> CutIntoGroups(const Plan& plan, std::span<const ChunkRow> rows) {
-  std::vector<RowRange> groups;
-  RowRange group;
-  std::uint64_t size = 0;
-  for (; group.end < rows.size(); ++group.end) {
-    const std::uint64_t inner = InnerSize(plan, rows[group.end]);
-    const bool is_full = size >= kGroupInnerSize || size + inner > kFrameInnerSizeAim ||
-                         group.end - group.begin == kGroupRowsMax;
-    if (is_full && group.end > group.begin) {
-      groups.push_back(group);
-      group.begin = group.end;
-      size = 0;
-    }
-    size += inner;
-  }
-  if (group.end > group.begin) groups.push_back(group);
-  return groups;
-}
-
-}  // namespace
-
 DeltaBuilder::DeltaBuilder(const Plan& plan, Profile profile, unsigned threads)
-    : plan_(plan), profile_(profile), threads_(ThreadCount(threads)), scratch_(threads_) {}
+    : plan_(plan),
+      profile_(profile),
+      threads_(ThreadCount(threads)),
+      scratch_(threads_),
+      early_(plan, threads_) {}
 
 DeltaBuilder::Scratch& DeltaBuilder::ScratchOf(unsigned thread) {
   if (scratch_[thread] == nullptr) {
@@ -109,28 +74,12 @@ Result<ChunkEncoder::Sums> DeltaBuilder::Add(std::span<const TensorChange> chang
   return total;
 }
 
-Result<StagedDelta> DeltaBuilder::Take() {
+Result<StagedDelta> DeltaBuilder::Take(EncodedGroups* early) {
+  EncodedGroups groups = early_.Take();
+  if (early != nullptr) *early = std::move(groups);
   StagedDelta staged = std::exchange(staged_, {});
   SEGUE_RETURN_IF_ERROR(staged.SortRows());
   return staged;
-}
-
-Result<PayloadSummary> WriteStagedDelta(const Plan& plan, const StagedDelta& staged,
-                                        unsigned threads, PayloadWriter::Sink sink) {
-  const auto groups = CutIntoGroups(plan, staged.rows());
-  std::vector<GroupBuilder> builders(ThreadCount(threads));
-  PayloadWriter writer(std::move(sink));
-  const auto produce = [&](std::size_t group, unsigned thread) {
-    GroupBuilder& builder = builders[thread];
-    for (std::size_t row = groups[group].begin; row < groups[group].end; ++row) {
-      builder.AddRow(staged.rows()[row], staged.Parts(plan, row));
-    }
-    return builder.Finish();
-  };
-  SEGUE_RETURN_IF_ERROR(ParallelOrdered<EncodedGroup>(
-      groups.size(), threads, produce,
-      [&](std::size_t, EncodedGroup group) { return writer.Append(std::move(group)); }));
-  return writer.Finish();
 }
 
 }  // namespace segue

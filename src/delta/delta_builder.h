@@ -15,6 +15,7 @@
 #include "base/digest.h"
 #include "checkpoint/plan.h"
 #include "delta/encoder.h"
+#include "delta/payload_groups.h"
 #include "delta/payload_writer.h"
 #include "delta/profile.h"
 #include "delta/staged_delta.h"
@@ -42,8 +43,10 @@ class DeltaBuilder {
   // of the host. The processor encodes what the device does not, while the device goes on.
   Result<ChunkEncoder::Sums> AddOnDevice(std::span<const TensorChange> changes, Differ& differ,
                                          bool base_on_host);
-  // All that was added, and the builder is empty again.
-  Result<StagedDelta> Take();
+  // All that was added, and the builder is empty again. `early`, which may be null, gets what is
+  // compressed already for WriteStagedDelta(): the device's changes are while it goes on, as long
+  // as tensors come in the order of the plan.
+  Result<StagedDelta> Take(EncodedGroups* early = nullptr);
 
  private:
   struct Scratch {
@@ -62,11 +65,7 @@ class DeltaBuilder {
   std::vector<std::unique_ptr<Scratch>> scratch_;  // One a thread, made when it is used first.
   std::mutex mutex_;
   StagedDelta staged_;
+  EarlyGroups early_;
 };
-
-// Writes the payload of a staged delta to `sink`, groups compressed in parallel. The bytes do not
-// depend on the number of threads.
-Result<PayloadSummary> WriteStagedDelta(const Plan& plan, const StagedDelta& staged,
-                                        unsigned threads, PayloadWriter::Sink sink);
 
 }  // namespace segue

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Delta builder, versions in the memory of a device: the device compares and makes `sparse` rows,
-// threads of the processor take them in and encode every other chunk from its bytes.
+// threads of the processor take them in, encode every other chunk from its bytes, and compress the
+// groups of the payload that are complete.
 #include <algorithm>
 #include <vector>
 
@@ -65,11 +66,14 @@ DiffForm DeltaBuilder::DeviceChanges::Choose(std::size_t index, const host::Diff
 
 Status DeltaBuilder::DeviceChanges::Take(std::span<const DiffResult> results) {
   const std::size_t batches = DivideUp(results.size(), kBatchChunks);
-  return ParallelFor(batches, builder_.threads_, [&](std::size_t batch, unsigned thread) {
-    const std::size_t first = batch * kBatchChunks;
-    return TakeBatch(results.subspan(first, std::min(kBatchChunks, results.size() - first)),
-                     builder_.ScratchOf(thread));
-  });
+  const std::size_t first_row = builder_.staged_.rows().size();
+  SEGUE_RETURN_IF_ERROR(
+      ParallelFor(batches, builder_.threads_, [&](std::size_t batch, unsigned thread) {
+        const std::size_t first = batch * kBatchChunks;
+        return TakeBatch(results.subspan(first, std::min(kBatchChunks, results.size() - first)),
+                         builder_.ScratchOf(thread));
+      }));
+  return builder_.early_.Add(builder_.staged_, first_row);
 }
 
 Status DeltaBuilder::DeviceChanges::TakeBatch(std::span<const DiffResult> results,

@@ -114,6 +114,8 @@ class Publisher::Impl {
       status = AddChange(tensor, changes);
       if (!status.ok()) break;
     }
+    // In the payload's order, so that what is complete of it can be compressed at once.
+    std::ranges::sort(changes, {}, &TensorChange::tensor);
     if (status.ok()) status = PutAll(changes);
     if (!status.ok() && begun_) Discard();
     return status;
@@ -393,14 +395,16 @@ class Publisher::Impl {
 
   Status Encode(Stopwatch& watch) {
     PendingVersion& version = next_.version;
-    SEGUE_ASSIGN_OR_RETURN(next_.staged, builder_->Take());
+    EncodedGroups early;
+    SEGUE_ASSIGN_OR_RETURN(next_.staged, builder_->Take(&early));
     // What a device has encoded is proven before anybody sees it.
     if (place_.differ != nullptr) SEGUE_RETURN_IF_ERROR(baseline_->Prove(next_.staged));
     SEGUE_ASSIGN_OR_RETURN(version.writer, store_->StartWrite());
     SEGUE_ASSIGN_OR_RETURN(
         const PayloadSummary summary,
-        WriteStagedDelta(plan_, next_.staged, options_.threads,
-                         [&](ByteSpan bytes) { return version.writer->Append(bytes); }));
+        WriteStagedDelta(
+            plan_, next_.staged, options_.threads,
+            [&](ByteSpan bytes) { return version.writer->Append(bytes); }, std::move(early)));
     version.SetPayload(options_.owner, summary, sums_.before, sums_.after);
     next_.encoded = true;
     report_.encode_s += watch.Lap();
