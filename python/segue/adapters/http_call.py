@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests to an engine's server, for its control: as strict as Segue's own HTTP client.
 
-The server is another program, and its answer decides whether an engine goes on. So a request has one
-deadline from its first byte to its last, an answer has a size, redirects are not followed (they
+The server is another program, and its answer decides whether an engine goes on. So a request has
+one deadline from its first byte to its last, an answer has a size, redirects are not followed (they
 could carry the token elsewhere), proxies are not used, and whatever is no JSON object is an error.
 """
 
@@ -20,8 +20,8 @@ ANSWER_BYTES_MAX = 32 << 20
 
 
 class Endpoint:
-    """A server at `url` ("http://HOST:PORT", also https and with a path before all others). `token`:
-    sent as a bearer; `timeout_s`: of one request, all of it."""
+    """A server at `url` ("http://HOST:PORT", also https and with a path before all others).
+    `token`: sent as a bearer; `timeout_s`: of one request, all of it."""
 
     def __init__(self, url: str, token: str, timeout_s: float):
         self._scheme, self._host, self._port, self._prefix = _parsed(url)
