@@ -51,10 +51,23 @@ BUFFER_DTYPES = {
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A tensor that another owner has: only what it is. Stands in a publisher's `base`."""
+    """A tensor that another owner has: only what it is. Stands in a publisher's `base`.
+    InvalidArgumentError for what no tensor can be."""
 
     dtype: str
     shape: tuple
+
+    def __post_init__(self):
+        if not isinstance(self.dtype, str):
+            raise InvalidArgumentError(f"a dtype is a word of safetensors, not {self.dtype!r}")
+        try:
+            shape = tuple(operator.index(count) for count in self.shape)
+        except TypeError:
+            raise InvalidArgumentError(
+                f"a shape is a tuple of numbers, not {self.shape!r}") from None
+        if isinstance(self.shape, str) or not all(0 <= count < 1 << 63 for count in shape):
+            raise InvalidArgumentError(f"no tensor has the shape {self.shape!r}")
+        object.__setattr__(self, "shape", shape)
 
 
 @dataclass(frozen=True)

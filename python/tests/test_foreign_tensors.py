@@ -281,6 +281,18 @@ def test_a_name_that_is_no_text(name):
         describe(name, ARRAY)
 
 
+@pytest.mark.parametrize("dtype, shape", [
+    (None, (1,)), (3, (1,)), ("F32", 3), ("F32", "12"), ("F32", (-1,)), ("F32", (1.5,)),
+    ("F32", None), ("F32", (1 << 63,)), ("F32", ("1",))])
+def test_a_spec_of_no_tensor(dtype, shape):
+    with pytest.raises(segue.InvalidArgumentError):
+        segue.TensorSpec(dtype, shape)
+
+
+def test_a_spec_is_equal_however_its_shape_is_written():
+    assert segue.TensorSpec("F32", [np.int64(2), 3]) == segue.TensorSpec("F32", (2, 3))
+
+
 def test_a_shared_tensor_of_no_segment():
     with pytest.raises(BufferError, match="not of a segment"):
         memoryview(segue._core.SharedTensor.__new__(segue._core.SharedTensor))

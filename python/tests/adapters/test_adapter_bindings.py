@@ -5,6 +5,7 @@ must make of one loaded checkpoint exactly what a plain loader makes of the next
 import ctypes
 import json
 import struct
+import time
 
 import engine_support
 import model_families as families
@@ -262,7 +263,10 @@ GOOD = {"dtype": "BF16", "shape": [2, 2], "data_offsets": [0, 8]}
     {"a": {**GOOD, "shape": ["2", 2]}}, {"a": {**GOOD, "shape": 4}},
     {"a": {**GOOD, "data_offsets": [0, 16]}}, {"a": {**GOOD, "data_offsets": [8, 0]}},
     {"a": {**GOOD, "data_offsets": ["0", "8"]}}, {"a": {**GOOD, "data_offsets": [0, 4, 8]}},
-    {"a": {**GOOD, "dtype": 7}}])
+    {"a": {**GOOD, "dtype": 7}}, {"a": {**GOOD, "dtype": ["BF16"]}},
+    {"a": {**GOOD, "shape": [10**30, 0], "data_offsets": [0, 0]}},
+    {"a": {**GOOD, "data_offsets": [False, 8]}}, {"a": {**GOOD, "shape": [True, 4]}},
+    {"a": None}, {"a": 3}, {"\ud800": GOOD}, b'{"a": {"shape": [' + b"9" * 5000 + b"]}}"])
 def test_headers_that_are_no_headers(tmp_path, header):
     file_with(tmp_path / "model.safetensors", header)
     with pytest.raises(CorruptionError, match="model.safetensors"):
@@ -277,13 +281,17 @@ def test_files_that_are_no_checkpoint(tmp_path):
         path.write_bytes(data)
         with pytest.raises(CorruptionError):
             bindings.Checkpoint(tmp_path)
-    file_with(path, {"a": {**GOOD, "dtype": "X"}})
-    with pytest.raises(UnsupportedError, match="'a'"):
-        bindings.Checkpoint(tmp_path)
+    for dtype in ("X", "I12", "Q0", "F", ""):
+        file_with(path, {"a": {**GOOD, "dtype": dtype}})
+        with pytest.raises(UnsupportedError, match="'a'"):
+            bindings.Checkpoint(tmp_path)
     file_with(path, {"a": GOOD, "__metadata__": {"format": "pt"}})
     assert bindings.Checkpoint(tmp_path).tensors["a"].read() == b"12345678"
     for text in ("{", "[]", "{}", '{"weight_map": []}', '{"weight_map": {"a": "../x"}}',
-                 '{"weight_map": {"a": 3}}'):
+                 '{"weight_map": {"a": 3}}', '{"weight_map": {"a": ".."}}',
+                 '{"weight_map": {"a": "x\\u0000y"}}',
+                 '{"weight_map": {"a": "\\ud800"}}', '{"weight_map": {"a": ""}}',
+                 '{"weight_map": {"a": "%s"}}' % ("x" * 5000)):
         index.write_text(text)
         with pytest.raises(CorruptionError, match="index"):
             bindings.Checkpoint(tmp_path)
@@ -298,6 +306,33 @@ def test_files_that_are_no_checkpoint(tmp_path):
     (tmp_path / "config.json").write_text("[]")
     with pytest.raises(CorruptionError, match="config.json"):
         bindings.Checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("changes", [
+    {"architectures": 5}, {"architectures": [["x"]]}, {"architectures": "Llama"},
+    {"architectures": [7]}, {"num_key_value_heads": "abc"}, {"num_key_value_heads": 0},
+    {"num_key_value_heads": 2.0}, {"num_key_value_heads": [2, 2]}, {"num_key_value_heads": True},
+    {"num_key_value_heads": None}, {"num_hidden_layers": 1e400, "num_nextn_predict_layers": 1},
+    {"num_hidden_layers": "x(", "num_nextn_predict_layers": 1}, {"num_hidden_layers": 10**30}])
+def test_configurations_that_say_nothing(llama, changes):
+    checkpoint, lives = llama
+    checkpoint.config.update(changes)
+    with pytest.raises(UnsupportedError, match=next(iter(changes))):
+        bindings.plan_bindings(checkpoint, lives)
+
+
+def test_millions_of_layers_to_skip_take_no_time(llama):
+    checkpoint, lives = llama
+    checkpoint.config.update(num_hidden_layers=2, num_nextn_predict_layers=3_000_000)
+    begin = time.monotonic()
+    table = bindings.table_for(checkpoint.config)
+    assert table.skipped[-1].fullmatch("model.layers.2.eh_proj.weight")
+    assert table.skipped[-1].fullmatch("model.layers.3000001.x")
+    for name in ("model.layers.1.x", "model.layers.3000002.x", "model.layers.x", "model.norm",
+                 "model.layers." + "9" * 5000 + ".x"):
+        assert not table.skipped[-1].fullmatch(name)
+    assert bindings.plan_bindings(checkpoint, lives).parts
+    assert time.monotonic() - begin < 10
 
 
 # --- what a plan refuses -----------------------------------------------------------------------

@@ -11,10 +11,10 @@ import dataclasses
 import json
 import math
 import mmap
-import operator
 import os
 import pathlib
 import struct
+from collections.abc import Mapping
 
 from ... import CorruptionError, NotFoundError, UnsupportedError
 from .placement import dtype_bits
@@ -87,12 +87,22 @@ def _shards(directory: pathlib.Path) -> list[pathlib.Path]:
         if not isinstance(names, dict):
             raise CorruptionError(f"'{index}' has no weight_map")
         for name in names.values():
-            if not isinstance(name, str) or pathlib.PurePath(name).name != name:
+            if not isinstance(name, str) or not _plain(name):
                 raise CorruptionError(f"'{index}' names the file {name!r}, which is not beside it")
         return sorted({directory / name for name in names.values()})
     if (directory / "model.safetensors").is_file():
         return [directory / "model.safetensors"]
     raise NotFoundError(f"'{directory}' holds neither model.safetensors nor its index")
+
+
+def _plain(name: str) -> bool:
+    """Whether it is the name of a file and nothing more."""
+    try:
+        encoded = os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+    return pathlib.PurePath(name).name == name != ".." and b"\0" not in encoded and (
+        0 < len(encoded) < 256)
 
 
 def read_header(path: pathlib.Path) -> list[Stored]:
@@ -114,17 +124,45 @@ def read_header(path: pathlib.Path) -> list[Stored]:
 
 def _stored(path, name, entry, base, size) -> Stored:
     try:
-        begin, end = entry["data_offsets"]
-        shape = tuple(operator.index(n) for n in entry["shape"])
-        stored = Stored(name, entry["dtype"], shape, path, base + operator.index(begin),
-                        base + operator.index(end))
+        name.encode()
+        begin, end = map(_count, entry["data_offsets"])
+        shape = tuple(_count(n) for n in entry["shape"])
+        if not isinstance(entry["dtype"], str):
+            raise TypeError(f"the dtype {entry['dtype']!r}")
+        stored = Stored(name, entry["dtype"], shape, path, base + begin, base + end)
         bits = math.prod(shape) * dtype_bits(stored.dtype)
     except UnsupportedError as error:
         raise UnsupportedError(f"tensor '{name}' of '{path}': {error}") from error
     except (KeyError, TypeError, ValueError) as error:
-        raise CorruptionError(f"tensor '{name}' of '{path}' has a bad entry: {error!r}") from error
-    if not (0 <= begin <= end <= size - base) or (end - begin) * 8 != bits or min(
-            shape, default=0) < 0:
+        raise CorruptionError(f"tensor {name!r} of '{path}' has a bad entry: {error!r}") from error
+    if not (0 <= begin <= end <= size - base) or (end - begin) * 8 != bits:
         raise CorruptionError(f"tensor '{name}' of '{path}' lies at bytes {begin} to {end}, which "
                               f"does not fit its shape {list(shape)}")
     return stored
+
+
+def _count(value: object) -> int:
+    """A number of elements or bytes, as headers have them."""
+    if type(value) is not int or not 0 <= value < 1 << 62:
+        raise TypeError(f"{value!r:.60} is no number of elements or bytes")
+    return value
+
+
+def number_in(config: Mapping, key: str, default: int | None = None) -> int:
+    """A number of a model's configuration. UnsupportedError for what is none, or is missing and has
+    no default."""
+    value = config.get(key)
+    if value is None and default is not None:
+        return default
+    least = 1 if default is None else 0
+    if type(value) is not int or not least <= value < 1 << 31:
+        raise UnsupportedError(f"config.json has {value!r:.60} as {key}, which is no such number")
+    return value
+
+
+def architecture_of(config: Mapping) -> str:
+    """The first architecture that config.json names; "" without one."""
+    names = config.get("architectures") or [""]
+    if not isinstance(names, list) or not isinstance(names[0], str):
+        raise UnsupportedError(f"config.json has {names!r:.60} as architectures, not their names")
+    return names[0]

@@ -10,32 +10,25 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 import sys
 from collections.abc import Iterable, Sequence
 
 from ... import Error, UnsupportedError
+from ...tensors import NUMPY_DTYPES, TORCH_DTYPES
 
-# Bits of an element as safetensors names them; types that share a byte count two values as one.
-_BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "C64": 64}
-_TORCH = {
-    "bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64", "bool": "BOOL",
-    "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
-    "uint64": "U64", "int64": "I64", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
-    "float8_e8m0fnu": "F8_E8M0", "float4_e2m1fn_x2": "F4", "complex64": "C64",
+# Bits of a value of each of safetensors' dtypes; types that share a byte count two values as one.
+_BITS = {
+    "BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "U32": 32, "I32": 32, "U64": 64, "I64": 64,
+    "F16": 16, "BF16": 16, "F32": 32, "F64": 64, "C64": 64, "F8_E4M3": 8, "F8_E5M2": 8,
+    "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
 }
 
 
 def dtype_bits(dtype: str) -> int:
     """Bits of one value of a safetensors dtype: 16 for "BF16", 8 for "F8_E4M3"."""
-    if dtype in _BITS:
-        return _BITS[dtype]
-    if dtype == "BOOL":
-        return 8
-    digits = re.search(r"\d+", dtype)
-    if not digits:
+    if dtype not in _BITS:
         raise UnsupportedError(f"the dtype '{dtype}' is not known")
-    return int(digits.group())
+    return _BITS[dtype]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +128,7 @@ def _live_of_torch(name: str, tensor) -> Live:
                                "the memory of the CPU or of a CUDA GPU can be bound")
     if str(tensor.layout) != "torch.strided":
         raise UnsupportedError(f"parameter '{name}' is not dense: its layout is {tensor.layout}")
-    dtype = _TORCH.get(str(tensor.dtype).removeprefix("torch."))
+    dtype = TORCH_DTYPES.get(str(tensor.dtype).removeprefix("torch."))
     if dtype is None:
         raise UnsupportedError(f"parameter '{name}' has the dtype {tensor.dtype}")
     # The storage is kept too: `tensor.data = other` must not free what is bound.
@@ -146,7 +139,7 @@ def _live_of_torch(name: str, tensor) -> Live:
 
 def _live_of_numpy(name: str, array) -> Live:
     width = array.dtype.itemsize
-    dtype = _TORCH.get(array.dtype.name)
+    dtype = NUMPY_DTYPES.get(array.dtype.name)
     if dtype is None or any(stride % width or stride < 0 for stride in array.strides):
         raise UnsupportedError(f"parameter '{name}' is an array of {array.dtype} that has no view")
     return Live(name, dtype, array.shape, tuple(stride // width for stride in array.strides), width,

@@ -14,7 +14,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from .checkpoint import Stored
+from .checkpoint import Stored, number_in
 from .elements import integers, numpy, stored_integers
 from .placement import Axis, Live, Placement, blocked
 from .rules import Part
@@ -62,7 +62,7 @@ class Prober:
                  config: Mapping, twins: Twins, tensors: Mapping[str, Stored]):
         self._topology, self._twins, self._tensors = topology, twins, tensors
         self._zeros_of: dict[str, str] = {}
-        self._heads = int(config.get("num_key_value_heads") or 0)
+        self._heads = number_in(config, "num_key_value_heads", 0)
         self._lives = [live for live in lives.values() if live.elements]
         self._taken: dict[str, list[Part]] = {}
         for part in taken:

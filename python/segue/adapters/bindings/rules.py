@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 
-from .checkpoint import Stored
+from .checkpoint import Stored, number_in
 from .placement import Axis, Live, Placement, box, widened
 from .topology import Share, Topology
 
@@ -38,7 +38,7 @@ class Mismatch(Exception):
     """The parameter is there, but not as the rule has it; the text says how."""
 
 
-_EXPERT = re.compile(r"(.*\.experts\.)(\d+)\.")
+_EXPERT = re.compile(r"(.*\.experts\.)(\d{1,9})\.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,7 +183,7 @@ def fused(target: str, slots: tuple[str, ...], heads: tuple[str, ...] = ()) -> R
         def share(other: str, splits: int) -> Share:
             if other not in heads:
                 return context.topology.share(splits)
-            return context.topology.heads(splits, int(context.config["num_key_value_heads"]))
+            return _heads(context, splits)
 
         def length(others, splits: int) -> int:
             if any(lengths[other] % share(other, splits).parts for other in others):
@@ -195,6 +195,10 @@ def fused(target: str, slots: tuple[str, ...], heads: tuple[str, ...] = ()) -> R
                           lambda splits: length(slots, splits))
 
     return rule
+
+
+def _heads(context: Context, splits: int) -> Share:
+    return context.topology.heads(splits, number_in(context.config, "num_key_value_heads"))
 
 
 def _scalar_slot(context: Context, stored: Stored, live: Live, slot: int, slots: int) -> list[Part]:
@@ -218,8 +222,7 @@ def fused_on_disk(target: str, sections: Callable[[Mapping, int], list[tuple[int
         shape = stored.places
         lengths = sections(context.config, shape[0])
         for splits in context.topology.splits():
-            shares = [context.topology.heads(splits, int(context.config["num_key_value_heads"]))
-                      if heads else context.topology.share(splits) for _, heads in lengths]
+            shares = [_heads(context, splits) if heads else context.topology.share(splits) for _, heads in lengths]
             counts = [n // share.parts for (n, _), share in zip(lengths, shares, strict=True)]
             if live.shape == (sum(counts), *shape[1:]):
                 return _sections(stored, live, [n for n, _ in lengths], counts, shares)
@@ -305,7 +308,7 @@ def latent(context: Context, stored: Stored, match) -> list[Part] | None:
 
 
 def _derived(context: Context, part: Part, live: Live, value: bool) -> list[Part]:
-    nope, width = int(context.config["qk_nope_head_dim"]), int(context.config["v_head_dim"])
+    nope, width = number_in(context.config, "qk_nope_head_dim"), number_in(context.config, "v_head_dim")
     first, count, per_head = (nope, width, nope + width) if value else (0, nope, nope + width)
     weight, rank = part.live, part.live.shape[1]
     heads = weight.shape[0] // per_head

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 
 from . import experts
+from .checkpoint import architecture_of, number_in
 from .rules import (Rule, by_name, columns, first_of, fused, fused_on_disk, latent, rows,
                     vocabulary)
 
@@ -28,7 +29,7 @@ class Table:
     `static`: parameters that no checkpoint has and that do not depend on one."""
 
     rules: tuple[tuple[re.Pattern, Rule], ...]
-    skipped: tuple[re.Pattern, ...] = (re.compile(r".*\.rotary_emb\.inv_freq"),)
+    skipped: tuple[re.Pattern | LayersFrom, ...] = (re.compile(r".*\.rotary_emb\.inv_freq"),)
     static: tuple[re.Pattern, ...] = (re.compile(r".*\.rotary_emb\..*"),)
 
 
@@ -41,9 +42,9 @@ def _module(path: str, slots: tuple[str, ...]) -> str:
 
 
 def _sections_of_qkv(config: Mapping, _rows: int) -> list[tuple[int, bool]]:
-    heads = int(config["num_attention_heads"])
-    size = int(config.get("head_dim") or config["hidden_size"] // heads)
-    keys = int(config["num_key_value_heads"]) * size
+    heads = number_in(config, "num_attention_heads")
+    size = number_in(config, "head_dim", 0) or number_in(config, "hidden_size") // max(heads, 1)
+    keys = number_in(config, "num_key_value_heads") * size
     return [(heads * size, False), (keys, True), (keys, True)]
 
 
@@ -64,7 +65,7 @@ _FUSED_ON_DISK = _rules(
     (_module(r"self_attn\.", ("qkv_proj",)), fused_on_disk("qkv_proj", _sections_of_qkv)),
     (_module(r"mlp\.", ("gate_up_proj",)), fused_on_disk("gate_up_proj", _halves)))
 _EXPERTS = _rules(
-    (r"(?P<prefix>.*\.experts\.)(?P<expert>\d+)\.(?P<slot>gate_proj|up_proj|down_proj|w[123])\."
+    (r"(?P<prefix>.*\.experts\.)(?P<expert>\d{1,9})\.(?P<slot>gate_proj|up_proj|down_proj|w[123])\."
      r"(?P<leaf>\w+)", experts.per_expert),
     (r"(?P<prefix>.*\.experts\.)gate_up_proj(?:\.(?P<leaf>weight)|(?P<bare>))",
      experts.all_experts("gate_proj")),
@@ -117,14 +118,28 @@ ARCHITECTURES = {
 }
 
 
+class LayersFrom:
+    """Names of `count` layers behind the first `first`, asked as patterns are."""
+
+    def __init__(self, first: int, count: int):
+        self._first, self._count = first, count
+
+    def fullmatch(self, name: str) -> bool:
+        found = _LAYER.match(name)
+        return found is not None and 0 <= int(found[1]) - self._first < self._count
+
+
+_LAYER = re.compile(r"model\.layers\.(\d{1,9})\.")
+
+
 def table_for(config: Mapping) -> Table:
     """The table of the first architecture that config.json names, and what it skips: the layers of
     multi-token prediction, which lie behind the model's own."""
-    names = config.get("architectures") or []
-    table = ARCHITECTURES.get(names[0], UNKNOWN) if names else UNKNOWN
-    layers, extra = config.get("num_hidden_layers"), config.get("num_nextn_predict_layers")
-    if table is UNKNOWN or not layers or not extra:
+    table = ARCHITECTURES.get(architecture_of(config), UNKNOWN)
+    if table is UNKNOWN:
         return table
-    behind = "|".join(str(int(layers) + k) for k in range(int(extra)))
-    pattern = re.compile(rf"model\.layers\.(?:{behind})\..*")
-    return dataclasses.replace(table, skipped=(*table.skipped, pattern))
+    layers = number_in(config, "num_hidden_layers", 0)
+    extra = number_in(config, "num_nextn_predict_layers", 0)
+    if not layers or not extra:
+        return table
+    return dataclasses.replace(table, skipped=(*table.skipped, LayersFrom(layers, extra)))
