@@ -126,6 +126,8 @@ def step_all(*weights, timeout=30.0):
         with segue.step_all(policy, draft) as step: ...
 
     While it waits (at most `timeout` seconds, UnavailableError then) it is inside none of them."""
+    if len({id(one) for one in weights}) != len(weights):
+        raise InvalidArgumentError("step_all is given the same weights twice")
     for one in weights:
         if not isinstance(one, Weights):
             raise InvalidArgumentError("step_all takes attached weights, one by one: "

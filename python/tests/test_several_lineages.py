@@ -298,6 +298,8 @@ def test_segments(sides, tmp_path):
             group.resume("t")
             with pytest.raises(segue.InvalidArgumentError, match="one by one"):
                 segue.step_all([policy, draft])
+            with pytest.raises(segue.InvalidArgumentError, match="twice"):
+                segue.step_all(policy, draft, policy)
             with segue.step_all(policy, draft):
                 pass
     finally:

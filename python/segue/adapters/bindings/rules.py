@@ -308,7 +308,8 @@ def latent(context: Context, stored: Stored, match) -> list[Part] | None:
 
 
 def _derived(context: Context, part: Part, live: Live, value: bool) -> list[Part]:
-    nope, width = number_in(context.config, "qk_nope_head_dim"), number_in(context.config, "v_head_dim")
+    nope = number_in(context.config, "qk_nope_head_dim")
+    width = number_in(context.config, "v_head_dim")
     first, count, per_head = (nope, width, nope + width) if value else (0, nope, nope + width)
     weight, rank = part.live, part.live.shape[1]
     heads = weight.shape[0] // per_head
