@@ -19,6 +19,7 @@
 // engine until both are gone.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -54,19 +55,23 @@ class EngineWeights {
   // A step that has begun and ends with this object, which must not outlive the weights.
   class Step {
    public:
-    Step(Step&& other) noexcept : weights_(std::exchange(other.weights_, nullptr)) {}
+    Step(Step&& other) noexcept
+        : weights_(std::exchange(other.weights_, nullptr)), forks_(other.forks_) {}
     Step& operator=(Step&& other) noexcept {
       std::swap(weights_, other.weights_);
+      std::swap(forks_, other.forks_);
       return *this;
     }
+    // In a child that was made by fork meanwhile it ends nothing: the step is its parent's.
     ~Step() {
-      if (weights_ != nullptr) weights_->Leave();
+      if (weights_ != nullptr && forks_ == fork_count()) weights_->Leave();
     }
 
    private:
     friend class EngineWeights;
     explicit Step(EngineWeights& weights) : weights_(&weights) {}
     EngineWeights* weights_;
+    std::uint32_t forks_ = fork_count();
   };
 
   // Waits until the segment `name` is there and whole. NotFound when it is not at the deadline;
@@ -86,15 +91,21 @@ class EngineWeights {
   // at the deadline fails as Unavailable; at once as NotFound when the segment was removed: attach
   // anew.
   Status Enter(std::chrono::milliseconds deadline);
+  // The same, and while it waits `stop` (if it is set) is asked about ten times a second: once it
+  // says yes, this fails as Unavailable.
+  Status EnterUnless(const std::function<bool()>& stop, std::chrono::milliseconds deadline);
   // Whether it could enter at once.
   bool TryEnter();
-  // Once for every success of the above.
+  // Once for every success of the above, in the process that entered.
   void Leave();
   Result<Step> BeginStep(std::chrono::milliseconds deadline);
-  // The same, and while it waits `stop` is asked about ten times a second: once it says yes, the
-  // step fails as Unavailable.
+  // As EnterUnless.
   Result<Step> BeginStepUnless(const std::function<bool()>& stop,
                                std::chrono::milliseconds deadline);
+
+  // Another one in each child that is made by fork while anything is attached: what was entered
+  // under another count is the parent's to leave.
+  static std::uint32_t fork_count() { return fork_count_.load(std::memory_order_relaxed); }
 
   // Inside a step it is the version of the weights that are read there.
   EngineVersion version() const;
@@ -102,6 +113,9 @@ class EngineWeights {
  private:
   struct Parts;
   explicit EngineWeights(std::unique_ptr<Parts> parts);
+  static void CountForks();
+
+  static inline std::atomic<std::uint32_t> fork_count_{0};
 
   std::unique_ptr<Parts> parts_;
 };

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <span>
 
@@ -30,23 +31,41 @@ void LeaveAll(std::span<Gate* const> gates) {
   for (Gate* const gate : gates) gate->Leave();
 }
 
-// Inside all of them, or, on failure (as the gate's own Enter fails), inside none.
+// How many could be entered at once, one after the other; inside none of them unless that is all.
 template <typename Gate>
-Status EnterAll(std::span<Gate* const> gates, std::chrono::milliseconds deadline) {
+std::size_t EnterFirst(std::span<Gate* const> gates) {
+  std::size_t count = 0;
+  while (count < gates.size() && gates[count]->TryEnter()) ++count;
+  if (count < gates.size()) LeaveAll<Gate>(gates.first(count));
+  return count;
+}
+
+// Whether it could enter all at once.
+template <typename Gate>
+bool TryEnterAll(std::span<Gate* const> gates) {
+  return EnterFirst(gates) == gates.size();
+}
+
+// Inside all of them, or, on failure (as the gate's own EnterUnless fails), inside none.
+template <typename Gate>
+Status EnterAllUnless(const std::function<bool()>& stop, std::span<Gate* const> gates,
+                      std::chrono::milliseconds deadline) {
   using Clock = std::chrono::steady_clock;
   std::optional<Clock::time_point> began;
   for (;;) {
-    std::size_t count = 0;
-    while (count < gates.size() && gates[count]->TryEnter()) ++count;
+    const std::size_t count = EnterFirst(gates);
     if (count == gates.size()) return {};
-    LeaveAll<Gate>(gates.first(count));
     if (!began) began = Clock::now();
     const auto waited =
         std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - *began);
     SEGUE_RETURN_IF_ERROR(
-        gates[count]->Enter(std::max(deadline - waited, std::chrono::milliseconds(0))));
+        gates[count]->EnterUnless(stop, std::max(deadline - waited, std::chrono::milliseconds(0))));
     gates[count]->Leave();
   }
+}
+template <typename Gate>
+Status EnterAll(std::span<Gate* const> gates, std::chrono::milliseconds deadline) {
+  return EnterAllUnless<Gate>(nullptr, gates, deadline);
 }
 
 }  // namespace segue

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 
 #include "segue/receiver.h"
 #include "segue/status.h"
@@ -36,7 +37,14 @@ class StepGate {
   Status Enter(std::chrono::milliseconds deadline) {
     if (TryEnter()) [[likely]]
       return {};
-    return EnterWhenOpen(deadline);
+    return EnterWhenOpen(deadline, nullptr);
+  }
+  // The same, and while it waits `stop` (if it is set) is asked about ten times a second: once it
+  // says yes, this fails as Unavailable.
+  Status EnterUnless(const std::function<bool()>& stop, std::chrono::milliseconds deadline) {
+    if (TryEnter()) [[likely]]
+      return {};
+    return EnterWhenOpen(deadline, stop);
   }
   // Whether it could enter at once.
   bool TryEnter() {
@@ -63,7 +71,7 @@ class StepGate {
  private:
   using Held = std::atomic<bool>;  // Whether this holder has it closed.
 
-  Status EnterWhenOpen(std::chrono::milliseconds deadline);
+  Status EnterWhenOpen(std::chrono::milliseconds deadline, const std::function<bool()>& stop);
   void Drained();
   Status CloseFor(Held& held, std::chrono::milliseconds deadline);
   void OpenFor(Held& held);

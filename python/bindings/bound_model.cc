@@ -7,8 +7,6 @@
 #include <cstring>
 #include <utility>
 
-#include "bindings/callback.h"
-
 namespace segue::python {
 namespace {
 
@@ -40,16 +38,17 @@ std::function<std::uint64_t()> MakeGeneration(const Callback& call, const Raised
   };
 }
 
-void SetGate(BoundModel& model, const Callables& callables, const Raised& raised, StepGate& gate) {
+void SetGate(BoundModel& model, const Callables& callables, const Raised& raised,
+             HeldCallables& held, StepGate& gate) {
   if (callables.close_gate.is_none()) {
     gate.Guard(model);
     return;
   }
-  model.close_gate = [raised, call = Callback(callables.close_gate, "close_gate")](
+  model.close_gate = [raised, call = Callback(callables.close_gate, "close_gate", held)](
                          std::chrono::milliseconds deadline) {
     return call.CallOnly(raised.get(), static_cast<double>(deadline.count()) / 1000);
   };
-  model.open_gate = [raised, call = Callback(callables.open_gate, "open_gate")] {
+  model.open_gate = [raised, call = Callback(callables.open_gate, "open_gate", held)] {
     return call.CallOnly(raised.get());
   };
 }
@@ -57,7 +56,7 @@ void SetGate(BoundModel& model, const Callables& callables, const Raised& raised
 }  // namespace
 
 BoundModel MakeModel(std::vector<Part>&& parts, std::string device, const Callables& callables,
-                     const Raised& raised, StepGate& gate) {
+                     const Raised& raised, HeldCallables& held, StepGate& gate) {
   BoundModel model;
   model.device = std::move(device);
   model.tensors.reserve(parts.size());
@@ -67,13 +66,14 @@ BoundModel MakeModel(std::vector<Part>&& parts, std::string device, const Callab
                              AddressOf(address.value_or(0), size), size, std::move(view), copy,
                              copy_count});
   }
-  model.generation = MakeGeneration(Callback(callables.generation, "generation"), raised);
+  model.generation = MakeGeneration(Callback(callables.generation, "generation", held), raised);
   if (nb::isinstance<RanksHandle>(callables.sum_over_ranks)) {
     model.sum_over_ranks = nb::cast<const RanksHandle&>(callables.sum_over_ranks).sum;
   } else if (!callables.sum_over_ranks.is_none()) {
-    model.sum_over_ranks = MakeSum(Callback(callables.sum_over_ranks, "sum_over_ranks"), raised);
+    model.sum_over_ranks =
+        MakeSum(Callback(callables.sum_over_ranks, "sum_over_ranks", held), raised);
   }
-  SetGate(model, callables, raised, gate);
+  SetGate(model, callables, raised, held, gate);
   return model;
 }
 

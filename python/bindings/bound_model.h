@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "bindings/callback.h"
 #include "bindings/interpreter.h"
 #include "bindings/source.h"
 #include "segue/receiver.h"
@@ -35,8 +36,8 @@ struct Callables {
 };
 
 // `device`: whose memory the addresses are of, as in BoundModel. What callables raise is kept in
-// `raised`. `gate` outlives the receiver.
+// `raised`, and they are added to `held`. `gate` outlives the receiver.
 BoundModel MakeModel(std::vector<Part>&& parts, std::string device, const Callables& callables,
-                     const Raised& raised, StepGate& gate);
+                     const Raised& raised, HeldCallables& held, StepGate& gate);
 
 }  // namespace segue::python

@@ -40,13 +40,13 @@ struct Step {
   Step(Weights all, std::chrono::milliseconds wait) : weights(std::move(all)), timeout(wait) {}
   Step(Step&&) = default;
   ~Step() {
-    if (inside && weights) weights->Leave();
+    if (entry.EndIfInside()) weights->Leave();
   }
 
   Weights weights;
   std::chrono::milliseconds timeout;
   EngineVersion version;
-  bool inside = false;
+  StepEntry entry;
 };
 
 WeightsHandle Attach(const std::string& name, double timeout) {
@@ -74,18 +74,16 @@ const EngineTensor* FindOrRaise(const Weights& weights, const std::string& name)
 }
 
 Step& EnterStep(Step& step) {
-  if (step.inside) Raise(InvalidArgument("this step has been entered already"));
   EngineWeights& weights = *step.weights;
-  EnterOrRaise(step.timeout, [&](std::chrono::milliseconds wait) { return weights.Enter(wait); });
-  step.inside = true;
+  step.entry.EnterOnce(
+      step.timeout, [&] { return weights.TryEnter(); },
+      [&](const auto& stop, auto wait) { return weights.EnterUnless(stop, wait); });
   step.version = weights.version();
   return step;
 }
 
 void LeaveStep(Step& step) {
-  if (!step.inside) Raise(InvalidArgument("this step has not been entered"));
-  step.inside = false;
-  step.weights->Leave();
+  if (step.entry.LeaveOnce()) step.weights->Leave();
 }
 
 // The gates of several segments, entered as one.
@@ -103,25 +101,23 @@ class StepOfAll {
         gates_(std::move(other.gates_)),
         timeout_(other.timeout_),
         versions_(std::move(other.versions_)),
-        inside_(std::exchange(other.inside_, false)) {}
+        entry_(std::move(other.entry_)) {}
   StepOfAll& operator=(StepOfAll&&) = delete;
   ~StepOfAll() {
-    if (inside_) LeaveAll<EngineWeights>(gates_);
+    if (entry_.EndIfInside()) LeaveAll<EngineWeights>(gates_);
   }
 
   void Enter() {
-    if (inside_) Raise(InvalidArgument("this step has been entered already"));
-    EnterOrRaise(timeout_, [&](std::chrono::milliseconds wait) {
-      return EnterAll<EngineWeights>(gates_, wait);
-    });
-    inside_ = true;
+    entry_.EnterOnce(
+        timeout_, [this] { return TryEnterAll<EngineWeights>(gates_); },
+        [this](const auto& stop, auto wait) {
+          return EnterAllUnless<EngineWeights>(stop, gates_, wait);
+        });
     versions_.clear();
     for (EngineWeights* const gate : gates_) versions_.push_back(gate->version());
   }
   void Leave() {
-    if (!inside_) Raise(InvalidArgument("this step has not been entered"));
-    inside_ = false;
-    LeaveAll<EngineWeights>(gates_);
+    if (entry_.LeaveOnce()) LeaveAll<EngineWeights>(gates_);
   }
   const std::vector<EngineVersion>& versions() const { return versions_; }
 
@@ -130,7 +126,7 @@ class StepOfAll {
   std::vector<EngineWeights*> gates_;
   std::chrono::milliseconds timeout_;
   std::vector<EngineVersion> versions_;
-  bool inside_ = false;
+  StepEntry entry_;
 };
 
 // --- Buffer protocol and DLPack

@@ -6,42 +6,44 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "bindings/callback.h"
 #include "bindings/module.h"
 
 namespace segue::python {
 namespace {
 
-// Each callable raises to say no. Those that are None are not there.
-HooksHandle MakeHooks(nb::object pause, nb::object flush, nb::object set_version,
-                      nb::object resume) {
-  HooksHandle handle;
-  RaisedInCallback* const raised = handle.raised.get();
-  handle.hooks.pause = [call = Callback(std::move(pause), "the pause hook"),
-                        raised](const PauseRequest& request) {
-    return call.CallOnly(raised, request.abort_requests, request.flush_cache);
+// Each callable raises to say no.
+EngineHooks MakeOfCallables(const HooksHandle& from, const Raised& raised, HeldCallables& held) {
+  EngineHooks hooks;
+  hooks.pause = [call = Callback(from.pause, "the pause hook", held),
+                 raised](const PauseRequest& request) {
+    return call.CallOnly(raised.get(), request.abort_requests, request.flush_cache);
   };
-  handle.hooks.resume = [call = Callback(std::move(resume), "the resume hook"), raised] {
-    return call.CallOnly(raised);
+  hooks.resume = [call = Callback(from.resume, "the resume hook", held), raised] {
+    return call.CallOnly(raised.get());
   };
-  if (!flush.is_none()) {
-    handle.hooks.flush = [call = Callback(std::move(flush), "the flush hook"),
-                          raised]() -> Result<std::vector<std::string>> {
+  if (!from.flush.is_none()) {
+    hooks.flush = [call = Callback(from.flush, "the flush hook", held),
+                   raised]() -> Result<std::vector<std::string>> {
       std::vector<std::string> caches;
-      SEGUE_RETURN_IF_ERROR(call.Call(raised, [&](const nb::object& answer) {
+      SEGUE_RETURN_IF_ERROR(call.Call(raised.get(), [&](const nb::object& answer) {
         caches = nb::cast<std::vector<std::string>>(answer);
         return Status();
       }));
       return caches;
     };
   }
-  if (!set_version.is_none()) {
-    handle.hooks.set_version = [call = Callback(std::move(set_version), "the set_version hook"),
-                                raised](const std::string& label) {
-      return call.CallOnly(raised, label);
+  if (!from.set_version.is_none()) {
+    hooks.set_version = [call = Callback(from.set_version, "the set_version hook", held),
+                         raised](const std::string& label) {
+      return call.CallOnly(raised.get(), label);
     };
   }
-  return handle;
+  return hooks;
+}
+
+HooksHandle MakeHooks(nb::object pause, nb::object flush, nb::object set_version,
+                      nb::object resume) {
+  return {std::move(pause), std::move(flush), std::move(set_version), std::move(resume), {}};
 }
 
 HooksHandle MakeHooksOverHttp(std::string kind, std::string url, std::string token,
@@ -53,15 +55,50 @@ HooksHandle MakeHooksOverHttp(std::string kind, std::string url, std::string tok
   options.caches = std::move(caches);
   options.timeout = Milliseconds(timeout);
   options.tries = tries;
+  (void)OrRaise(MakeHttpHooks(options));
   HooksHandle handle;
-  handle.hooks = OrRaise(MakeHttpHooks(options));
+  handle.http = std::move(options);
   return handle;
 }
 
+// --- The garbage collector's look at the callables
+// --------------------------------------------------------
+
+int Traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  const HooksHandle& handle = *nb::inst_ptr<HooksHandle>(self);
+  for (const nb::object* const one :
+       {&handle.pause, &handle.flush, &handle.set_version, &handle.resume}) {
+    Py_VISIT(one->ptr());
+  }
+  return 0;
+}
+
+int Clear(PyObject* self) {
+  HooksHandle& handle = *nb::inst_ptr<HooksHandle>(self);
+  for (nb::object* const one :
+       {&handle.pause, &handle.flush, &handle.set_version, &handle.resume}) {
+    *one = nb::none();
+  }
+  return 0;
+}
+
+PyType_Slot slots[] = {
+    {Py_tp_traverse, reinterpret_cast<void*>(Traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(Clear)},
+    {0, nullptr},
+};
+
 }  // namespace
 
+EngineHooks HooksHandle::Make(const Raised& raised, HeldCallables& held) const {
+  return http ? OrRaise(MakeHttpHooks(*http)) : MakeOfCallables(*this, raised, held);
+}
+
 void BindHooks(nb::module_& module) {
-  const nb::class_<HooksHandle> hooks(module, "EngineHooks", "How a receiver controls an engine.");
+  const nb::class_<HooksHandle> hooks(module, "EngineHooks", "How a receiver controls an engine.",
+                                      nb::type_slots(slots));
   module.def("make_hooks", &MakeHooks, nb::arg("pause"), nb::arg("flush").none(),
              nb::arg("set_version").none(), nb::arg("resume"));
   module.def("make_http_hooks", &MakeHooksOverHttp, nb::arg("kind"), nb::arg("url"),

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <system_error>
 #include <thread>
 
 namespace segue::python {
@@ -16,12 +19,6 @@ constexpr double kSecondsMax = 1e8;
 
 nb::object ErrorsModule() { return nb::module_::import_("segue.errors"); }
 
-bool IsInstance(nb::handle value, nb::handle type) {
-  const int found = PyObject_IsInstance(value.ptr(), type.ptr());
-  if (found < 0) throw nb::python_error();
-  return found == 1;
-}
-
 StatusCode CodeNamed(std::string_view name) {
   for (int code = 1; code <= static_cast<int>(StatusCode::kInternal); ++code) {
     if (StatusCodeName(static_cast<StatusCode>(code)) == name) return static_cast<StatusCode>(code);
@@ -30,15 +27,63 @@ StatusCode CodeNamed(std::string_view name) {
 }
 
 // A segue.Error keeps its code; what the system or the network did is transient; else it is a bug.
+// So is a TaintedError: the weights that it speaks of are not those that this callback is for.
 StatusCode CodeOf(nb::handle value) {
-  if (IsInstance(value, ErrorsModule().attr("Error"))) {
-    return CodeNamed(nb::cast<std::string>(value.attr("code")));
+  if (IsInterrupt(value)) return StatusCode::kUnavailable;
+  if (nb::isinstance(value, ErrorsModule().attr("Error"))) {
+    const StatusCode code = CodeNamed(nb::cast<std::string>(value.attr("code")));
+    return code == StatusCode::kTainted ? StatusCode::kInternal : code;
   }
-  if (!IsInstance(value, PyExc_Exception) || IsInstance(value, PyExc_OSError)) {
-    return StatusCode::kUnavailable;
-  }
-  return StatusCode::kInternal;
+  const bool is_system = PyErr_GivenExceptionMatches(value.ptr(), PyExc_OSError) != 0;
+  return is_system ? StatusCode::kUnavailable : StatusCode::kInternal;
 }
+
+StatusCode CodeOrInternal(nb::handle value) {
+  try {
+    return CodeOf(value);
+  } catch (const std::exception&) {  // Its `code` is none.
+    PyErr_Clear();
+    return StatusCode::kInternal;
+  }
+}
+
+std::string NameOfType(nb::handle value) {
+  const std::string_view name = Py_TYPE(value.ptr())->tp_name;
+  return std::string(name.substr(name.rfind('.') + 1));
+}
+
+// As UTF-8, whatever it is.
+std::string TextOf(nb::handle value) {
+  const nb::object text = nb::steal(PyObject_Str(value.ptr()));
+  const nb::object bytes =
+      text.is_valid()
+          ? nb::steal(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "backslashreplace"))
+          : nb::object();
+  if (!bytes.is_valid()) {
+    PyErr_Clear();
+    return "(it has no text)";
+  }
+  return {PyBytes_AS_STRING(bytes.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes.ptr()))};
+}
+
+// Messages may quote names that are no UTF-8.
+nb::object MessageOf(const Status& status) {
+  const std::string& text = status.message();
+  nb::object message = nb::steal(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
+  if (!message.is_valid()) throw nb::python_error();
+  return message;
+}
+
+[[noreturn]] void RaiseObject(nb::handle exception) {
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
+  throw nb::python_error();
+}
+
+// Threads of RunLater().
+std::mutex later_mutex;
+std::condition_variable later_changed;
+unsigned later_count = 0;
 
 }  // namespace
 
@@ -48,8 +93,30 @@ std::chrono::milliseconds Milliseconds(double seconds) {
       static_cast<std::int64_t>(std::min(seconds, kSecondsMax) * 1000));
 }
 
-void EndInterpreter() { interpreter_ends = true; }
+void EndInterpreter() {
+  {
+    const WithoutGil released;
+    std::unique_lock lock(later_mutex);
+    later_changed.wait(lock, [] { return later_count == 0; });
+  }
+  interpreter_ends = true;
+}
 bool InterpreterEnds() { return interpreter_ends; }
+
+void RunLater(std::function<void()> work) {
+  const auto run = [work = std::move(work)]() mutable {
+    work();
+    work = nullptr;
+    const std::lock_guard lock(later_mutex);
+    if (--later_count == 0) later_changed.notify_all();
+  };
+  const std::lock_guard lock(later_mutex);
+  try {
+    std::jthread(run).detach();
+    ++later_count;
+  } catch (const std::system_error&) {
+  }
+}
 
 WithoutGil::~WithoutGil() {
   if (state_ == nullptr) return;
@@ -60,26 +127,38 @@ WithoutGil::~WithoutGil() {
 
 void Raise(const Status& status, RaisedInCallback* raised) {
   nb::object cause = raised == nullptr ? nb::object() : raised->Take();
-  if (cause.is_valid() && !IsInstance(cause, PyExc_Exception)) {
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(cause.ptr())), cause.ptr());
-    throw nb::python_error();
-  }
+  if (cause.is_valid() && IsInterrupt(cause)) RaiseObject(cause);
   const nb::object type =
       ErrorsModule().attr("CLASSES")[std::string(StatusCodeName(status.code())).c_str()];
-  const nb::object error = type(status.message());
+  const nb::object error = type(MessageOf(status));
   if (cause.is_valid()) PyException_SetCause(error.ptr(), cause.release().ptr());
-  PyErr_SetObject(type.ptr(), error.ptr());
-  throw nb::python_error();
+  RaiseObject(error);
+}
+
+void RaiseKept(RaisedInCallback& raised, bool all) {
+  if (!(all ? raised.has_any() : raised.has_interrupt())) return;
+  const nb::object exception = raised.Take();
+  RaiseObject(exception);
 }
 
 Status StatusOf(const nb::python_error& error, std::string_view what) {
   const nb::handle value = error.value();
-  std::string text(what);
-  text += " raised ";
-  text += nb::cast<std::string>(nb::str(nb::handle(Py_TYPE(value.ptr())).attr("__name__")));
-  text += ": ";
-  text += nb::cast<std::string>(nb::str(value));
-  return {CodeOf(value), text};
+  return {CodeOrInternal(value),
+          std::string(what) + " raised " + NameOfType(value) + ": " + TextOf(value)};
+}
+
+Status NoteRaised(const nb::python_error& error, std::string_view what, RaisedInCallback* raised) {
+  if (raised != nullptr) {
+    CallFrame* const call = CallFrame::CallOf(raised);
+    (call != nullptr ? call->raised() : *raised).Keep(nb::borrow(error.value()));
+  }
+  return StatusOf(error, what);
+}
+
+Status NoteOther(std::string_view found, std::string_view what) {
+  PyErr_Clear();
+  return InvalidArgument(std::string(what) + " returned something else than it should (" +
+                         std::string(found) + ")");
 }
 
 bool IsMainThread() {

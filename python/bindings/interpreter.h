@@ -13,21 +13,26 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "bindings/call_frame.h"
 #include "segue/status.h"
 
 namespace segue::python {
 
-namespace nb = nanobind;
-
 // Seconds as Python gives them; negative ones and NaN are 0, huge ones some years.
 std::chrono::milliseconds Milliseconds(double seconds);
 
+// Once what RunLater() has begun has ended. Under the lock.
 void EndInterpreter();
 bool InterpreterEnds();
+
+// Runs `work` in a thread of its own, without the lock; it is not run where there are no threads to
+// be had.
+void RunLater(std::function<void()> work);
 
 // Other Python threads run while this lives. A thread that comes back to an interpreter that has
 // ended meanwhile waits for ever; the one that ends it keeps the lock.
@@ -40,18 +45,6 @@ class WithoutGil {
 
  private:
   PyThreadState* state_;
-};
-
-// An exception that a callback raised, kept until the call that caused it ends. Under the lock.
-class RaisedInCallback {
- public:
-  void Keep(nb::object exception) { exception_ = std::move(exception); }
-  void Clear() { exception_ = nb::object(); }
-  // Gives it away; null when there is none.
-  nb::object Take() { return std::exchange(exception_, nb::object()); }
-
- private:
-  nb::object exception_;
 };
 
 // Raises the exception of segue.errors for a status that is not OK; what a callback raised is its
@@ -67,6 +60,9 @@ T OrRaise(Result<T> result, RaisedInCallback* raised = nullptr) {
   return std::move(result).value();
 }
 
+// Raises what was kept though the call went well: an interrupt, or with `all` anything.
+void RaiseKept(RaisedInCallback& raised, bool all);
+
 // Runs `call` without the lock and raises what it fails with.
 template <typename Call>
 auto Run(Call call, RaisedInCallback* raised = nullptr) {
@@ -77,11 +73,18 @@ auto Run(Call call, RaisedInCallback* raised = nullptr) {
   return OrRaise(std::move(outcome), raised);
 }
 
-// What an exception means as a status; `what` says who raised it.
+// What an exception means as a status; `what` says who raised it. Never throws: an exception may
+// have no text, or one that is no UTF-8.
 Status StatusOf(const nb::python_error& error, std::string_view what);
 
-// Runs `call` (which returns a Status) under the lock, from any thread. Exceptions become statuses
-// and are kept in `raised`; Unavailable when the interpreter ends.
+// For handlers of a callback's exceptions: keeps what was raised for the call that is to raise it,
+// of this thread if it has one. `raised` may be null.
+Status NoteRaised(const nb::python_error& error, std::string_view what, RaisedInCallback* raised);
+Status NoteOther(std::string_view found, std::string_view what);
+
+// Runs `call` (which returns a Status) under the lock, from any thread. Exceptions of all kinds
+// become statuses, since threads and states of C++ are not made for them; what Python raised is
+// kept. Unavailable when the interpreter ends.
 template <typename Call>
 Status InPython(std::string_view what, RaisedInCallback* raised, Call call) {
   if (InterpreterEnds()) return Unavailable(std::string(what) + ": the interpreter is ending");
@@ -89,11 +92,11 @@ Status InPython(std::string_view what, RaisedInCallback* raised, Call call) {
   try {
     return call();
   } catch (const nb::python_error& error) {
-    if (raised != nullptr) raised->Keep(nb::borrow(error.value()));
-    return StatusOf(error, what);
+    return NoteRaised(error, what, raised);
   } catch (const std::exception& error) {
-    return InvalidArgument(std::string(what) + " returned something else than it should (" +
-                           error.what() + ")");
+    return NoteOther(error.what(), what);
+  } catch (...) {
+    return NoteOther("an exception of another kind", what);
   }
 }
 

@@ -5,7 +5,7 @@
 
 #include "bindings/interpreter.h"
 
-NB_MODULE(_core, module) {
+NB_MODULE(_core_of_main, module) {
   // What a script keeps in globals until the interpreter ends is no leak to tell its user about.
   nanobind::set_leak_warnings(false);
   module.attr("__version__") = SEGUE_VERSION;
@@ -19,4 +19,14 @@ NB_MODULE(_core, module) {
   segue::python::BindEngine(module);
   segue::python::BindReceiver(module);
   segue::python::BindReceiverGroup(module);
+}
+
+// What Python calls. Types and callbacks belong to the main interpreter: another one would take
+// them with it when it ends.
+extern "C" NB_EXPORT PyObject* PyInit__core(void) {
+  if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+    PyErr_SetString(PyExc_ImportError, "segue works in the main interpreter alone");
+    return nullptr;
+  }
+  return PyInit__core_of_main();
 }

@@ -23,7 +23,9 @@ namespace {
 class PublisherHandle {
  public:
   explicit PublisherHandle(std::unique_ptr<Publisher> publisher)
-      : publisher_(std::move(publisher)) {}
+      : publisher_(std::move(publisher)) {
+    Note();
+  }
   ~PublisherHandle() { Close(); }
   PublisherHandle(const PublisherHandle&) = delete;
   PublisherHandle& operator=(const PublisherHandle&) = delete;
@@ -35,7 +37,22 @@ class PublisherHandle {
       const std::unique_lock lock(mutex_, std::try_to_lock);
       if (!lock.owns_lock()) return InvalidArgument("another thread uses this publisher");
       if (!publisher_) return InvalidArgument("the publisher is closed");
-      return call(*publisher_);
+      auto outcome = call(*publisher_);
+      Note();
+      return outcome;
+    });
+  }
+  // What it holds, between calls; while one runs, as it was before.
+  struct Held {
+    std::optional<std::uint64_t> version;
+    std::uint64_t baseline_bytes = 0;
+  };
+  Held held() {
+    return Run([&]() -> Result<Held> {
+      SEGUE_RETURN_IF_ERROR(process_.Check("the publisher"));
+      const std::lock_guard lock(held_mutex_);
+      if (!held_) return InvalidArgument("the publisher is closed");
+      return *held_;
     });
   }
   void Close() {
@@ -46,12 +63,22 @@ class PublisherHandle {
     const WithoutGil released;
     const std::lock_guard lock(mutex_);
     publisher_.reset();
+    Note();
   }
 
  private:
+  void Note() {
+    std::optional<Held> found;
+    if (publisher_) found = {publisher_->version(), publisher_->baseline_bytes()};
+    const std::lock_guard lock(held_mutex_);
+    held_ = found;
+  }
+
   const OwnProcess process_;
   std::mutex mutex_;
   std::unique_ptr<Publisher> publisher_;
+  std::mutex held_mutex_;
+  std::optional<Held> held_;
 };
 
 std::unique_ptr<PublisherHandle> OpenFromTensors(const PublisherOptions& options,
@@ -67,7 +94,8 @@ std::unique_ptr<PublisherHandle> OpenFromReader(const PublisherOptions& options,
                                                 const std::vector<std::string>& owned,
                                                 nb::object read) {
   const std::vector<SourceTensor> specs = MakeSources(std::move(base));
-  const Callback callback(std::move(read), "the reader of tensors");
+  HeldCallables held;
+  const Callback callback(std::move(read), "the reader of tensors", held);
   RaisedInCallback raised;
   const TensorReader reader = [&](const std::string& name, std::byte* to, std::uint64_t size) {
     return callback.CallOnly(&raised, name, reinterpret_cast<std::uintptr_t>(to), size);
@@ -250,17 +278,8 @@ void BindPublisher(nb::module_& module) {
            [](PublisherHandle& self) {
              self.Use([](Publisher& used) { return used.MoveBaseline(); });
            })
-      .def("version",
-           [](PublisherHandle& self) {
-             return self.Use([](Publisher& used) {
-               return Result<std::optional<std::uint64_t>>(used.version());
-             });
-           })
-      .def("baseline_bytes",
-           [](PublisherHandle& self) {
-             return self.Use(
-                 [](Publisher& used) { return Result<std::uint64_t>(used.baseline_bytes()); });
-           })
+      .def("version", [](PublisherHandle& self) { return self.held().version; })
+      .def("baseline_bytes", [](PublisherHandle& self) { return self.held().baseline_bytes; })
       .def("close", &PublisherHandle::Close);
 }
 

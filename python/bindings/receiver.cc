@@ -27,9 +27,9 @@ using Version = std::optional<std::uint64_t>;
 
 ReceiverHandle::Parts MakeParts(ReceiverOptions& options, const HooksHandle* hooks) {
   ReceiverHandle::Parts parts;
-  parts.raised = hooks == nullptr ? std::make_shared<RaisedInCallback>() : hooks->raised;
   parts.gates.push_back(std::make_shared<StepGate>());
-  if (hooks != nullptr) options.hooks = hooks->hooks;
+  if (hooks != nullptr) options.hooks = hooks->Make(parts.raised, parts.callables);
+  parts.stop = options.hooks.stop;
   return parts;
 }
 
@@ -37,20 +37,18 @@ std::unique_ptr<ReceiverHandle> OpenBound(ReceiverOptions options, std::vector<P
                                           std::string device, nb::object generation,
                                           nb::object sum_over_ranks, nb::object close_gate,
                                           nb::object open_gate, const HooksHandle* hooks) {
-  const ReceiverHandle::Parts parts = MakeParts(options, hooks);
+  ReceiverHandle::Parts parts = MakeParts(options, hooks);
   BoundModel model = MakeModel(std::move(tensors), std::move(device),
                                {std::move(generation), std::move(sum_over_ranks),
                                 std::move(close_gate), std::move(open_gate)},
-                               parts.raised, *parts.gates.front());
-  auto receiver =
-      Run([&] { return Receiver::Open(options, std::move(model)); }, parts.raised.get());
-  return std::make_unique<ReceiverHandle>(std::move(receiver), parts);
+                               parts.raised, parts.callables, *parts.gates.front());
+  return OpenHandle<Receiver>(std::move(parts),
+                              [&] { return Receiver::Open(options, std::move(model)); });
 }
 
 std::unique_ptr<ReceiverHandle> OpenSegment(ReceiverOptions options, const HooksHandle* hooks) {
-  const ReceiverHandle::Parts parts = MakeParts(options, hooks);
-  auto receiver = Run([&] { return Receiver::Open(options); }, parts.raised.get());
-  return std::make_unique<ReceiverHandle>(std::move(receiver), parts);
+  ReceiverHandle::Parts parts = MakeParts(options, hooks);
+  return OpenHandle<Receiver>(std::move(parts), [&] { return Receiver::Open(options); });
 }
 
 // --- Updates
@@ -62,18 +60,23 @@ UpdateReport Update(ReceiverHandle& handle, Version to, bool flush_cache, bool a
   request.session = NewSession();
   request.target_version = to;
   const ApplyChoices choices{flush_cache, abort_requests};
-  return handle.Use([&](Receiver& receiver) -> Result<UpdateReport> {
-    SEGUE_RETURN_IF_ERROR(UpdateOnce(handle, receiver, request, choices, signals));
-    return receiver.status().last;
-  });
+  return handle.Use(
+      [&](Receiver& receiver) -> Result<UpdateReport> {
+        SEGUE_RETURN_IF_ERROR(UpdateOnce(handle, receiver, request, choices, signals));
+        return receiver.status().last;
+      },
+      kUpdatingCall);
 }
 
 void WaitPrepared(ReceiverHandle& handle) {
+  handle.RefuseInOwnThread("wait_prepared()");
   const bool signals = IsMainThread();
-  handle.Use([&](Receiver& receiver) {
-    if (!signals) return receiver.WaitPrepared();
-    return handle.WaitPreparedOrSignal(receiver, receiver.status().session);
-  });
+  handle.Use(
+      [&](Receiver& receiver) {
+        if (!signals) return receiver.WaitPrepared();
+        return handle.WaitPreparedOrSignal(receiver, receiver.status().session);
+      },
+      kWaitingCall);
 }
 
 // --- Steps of this process's threads
@@ -84,22 +87,20 @@ struct LocalStep {
       : gate(std::move(shared)), timeout(wait) {}
   LocalStep(LocalStep&&) = default;
   ~LocalStep() {
-    if (inside && gate) gate->Leave();
+    if (entry.EndIfInside()) gate->Leave();
   }
   void Enter() {
-    if (inside) Raise(InvalidArgument("this step has been entered already"));
-    EnterOrRaise(timeout, [&](std::chrono::milliseconds wait) { return gate->Enter(wait); });
-    inside = true;
+    entry.EnterOnce(
+        timeout, [this] { return gate->TryEnter(); },
+        [this](const auto& stop, auto wait) { return gate->EnterUnless(stop, wait); });
   }
   void Leave() {
-    if (!inside) Raise(InvalidArgument("this step has not been entered"));
-    inside = false;
-    gate->Leave();
+    if (entry.LeaveOnce()) gate->Leave();
   }
 
   std::shared_ptr<StepGate> gate;
   std::chrono::milliseconds timeout;
-  bool inside = false;
+  StepEntry entry;
 };
 
 // --- Classes
@@ -211,7 +212,7 @@ void BindCalls(nb::class_<ReceiverHandle>& receiver) {
         request.session = std::move(session);
         request.target_version = to;
         request.base_version = base;
-        self.Use([&](Receiver& used) { return used.Prepare(request); });
+        self.Use([&](Receiver& used) { return used.Prepare(request); }, kUpdatingCall);
       },
       nb::arg("session"), nb::arg("to").none(), nb::arg("base").none());
   receiver.def(
@@ -229,22 +230,27 @@ void BindCalls(nb::class_<ReceiverHandle>& receiver) {
   receiver.def(
       "abort",
       [](H& self, const std::string& session) {
+        self.RefuseInOwnThread("abort()");
         self.Use([&](Receiver& used) { return used.Abort(session); });
       },
       nb::arg("session"));
   receiver.def("clear", [](H& self) { self.Use([](Receiver& used) { return used.Clear(); }); });
   receiver.def(
       "rebuild",
-      [](H& self, Version to) { self.Use([&](Receiver& used) { return used.Rebuild(to); }); },
+      [](H& self, Version to) {
+        self.Use([&](Receiver& used) { return used.Rebuild(to); }, kUpdatingCall);
+      },
       nb::arg("to").none());
   receiver.def(
       "follow",
       [](H& self, double interval) {
+        self.RefuseInOwnThread("follow()");
         self.Use([&](Receiver& used) { return used.Follow(Milliseconds(interval)); });
       },
       nb::arg("interval"));
   receiver.def("status", [](H& self) {
-    return self.Use([](Receiver& used) { return Result<ReceiverStatus>(used.status()); });
+    return self.Use([](Receiver& used) { return Result<ReceiverStatus>(used.status()); },
+                    kAskingCall);
   });
   receiver.def("versions",
                [](H& self) { return self.Use([](Receiver& used) { return used.Versions(); }); });
@@ -256,7 +262,8 @@ void BindReceiver(nb::module_& module) {
   BindReports(module);
   BindOptions(module);
   BindSteps(module);
-  nb::class_<ReceiverHandle> receiver(module, "Receiver", "As in segue/receiver.h.");
+  nb::class_<ReceiverHandle> receiver(module, "Receiver", "As in segue/receiver.h.",
+                                      nb::type_slots(HandleSlots<Receiver>()));
   receiver.def_static("open_bound", &OpenBound, nb::arg("options"), nb::arg("tensors"),
                       nb::arg("device"), nb::arg("generation"), nb::arg("sum_over_ranks").none(),
                       nb::arg("close_gate").none(), nb::arg("open_gate").none(),
@@ -270,6 +277,7 @@ void BindReceiver(nb::module_& module) {
       },
       nb::arg("timeout") = 30.0);
   receiver.def("close", &ReceiverHandle::Close);
+  receiver.def_prop_ro("closed", &ReceiverHandle::is_closed);
   module.def(
       "remove_segment", [](const std::string& name) { Run([&] { return RemoveSegment(name); }); },
       nb::arg("name"), "Ends the shared memory segment; who is attached keeps what it has.");

@@ -39,8 +39,8 @@ GroupOptions MakeOptions(std::vector<ReceiverOptions>&& lineages, bool same_vers
   GroupOptions options;
   options.lineages = std::move(lineages);
   options.same_version = same_version;
-  if (hooks != nullptr) options.hooks = hooks->hooks;
-  parts.raised = hooks == nullptr ? std::make_shared<RaisedInCallback>() : hooks->raised;
+  if (hooks != nullptr) options.hooks = hooks->Make(parts.raised, parts.callables);
+  parts.stop = options.hooks.stop;
   return options;
 }
 
@@ -55,19 +55,17 @@ std::unique_ptr<GroupHandle> OpenBound(std::vector<ReceiverOptions> lineages,
     models.push_back(MakeModel(std::move(tensors), std::move(device),
                                {std::move(generation), std::move(sum_over_ranks),
                                 std::move(close_gate), std::move(open_gate)},
-                               parts.raised, *parts.gates.back()));
+                               parts.raised, parts.callables, *parts.gates.back()));
   }
-  auto group =
-      Run([&] { return ReceiverGroup::Open(options, std::move(models)); }, parts.raised.get());
-  return std::make_unique<GroupHandle>(std::move(group), parts);
+  return OpenHandle<ReceiverGroup>(std::move(parts),
+                                   [&] { return ReceiverGroup::Open(options, std::move(models)); });
 }
 
 std::unique_ptr<GroupHandle> OpenSegments(std::vector<ReceiverOptions> lineages, bool same_version,
                                           const HooksHandle* hooks) {
   GroupHandle::Parts parts;
   const GroupOptions options = MakeOptions(std::move(lineages), same_version, hooks, parts);
-  auto group = Run([&] { return ReceiverGroup::Open(options); }, parts.raised.get());
-  return std::make_unique<GroupHandle>(std::move(group), parts);
+  return OpenHandle<ReceiverGroup>(std::move(parts), [&] { return ReceiverGroup::Open(options); });
 }
 
 // --- Updates
@@ -87,17 +85,22 @@ void Update(GroupHandle& handle, Version to, const Targets& targets, bool flush_
             bool abort_requests) {
   const bool signals = IsMainThread();
   const GroupRequest request = MakeRequest(NewSession(), to, targets);
-  handle.Use([&](ReceiverGroup& group) {
-    return UpdateOnce(handle, group, request, {flush_cache, abort_requests}, signals);
-  });
+  handle.Use(
+      [&](ReceiverGroup& group) {
+        return UpdateOnce(handle, group, request, {flush_cache, abort_requests}, signals);
+      },
+      kUpdatingCall);
 }
 
 void WaitPrepared(GroupHandle& handle) {
+  handle.RefuseInOwnThread("wait_prepared()");
   const bool signals = IsMainThread();
-  handle.Use([&](ReceiverGroup& group) {
-    if (!signals) return group.WaitPrepared();
-    return handle.WaitPreparedOrSignal(group, FirstStatus(group).session);
-  });
+  handle.Use(
+      [&](ReceiverGroup& group) {
+        if (!signals) return group.WaitPrepared();
+        return handle.WaitPreparedOrSignal(group, FirstStatus(group).session);
+      },
+      kWaitingCall);
 }
 
 // --- A step of all lineages of this process
@@ -113,29 +116,28 @@ class LocalStepOfAll {
       : owned_(std::move(other.owned_)),
         gates_(std::move(other.gates_)),
         timeout_(other.timeout_),
-        inside_(std::exchange(other.inside_, false)) {}
+        entry_(std::move(other.entry_)) {}
   LocalStepOfAll& operator=(LocalStepOfAll&&) = delete;
   ~LocalStepOfAll() {
-    if (inside_) LeaveAll<StepGate>(gates_);
+    if (entry_.EndIfInside()) LeaveAll<StepGate>(gates_);
   }
 
   void Enter() {
-    if (inside_) Raise(InvalidArgument("this step has been entered already"));
-    EnterOrRaise(timeout_,
-                 [&](std::chrono::milliseconds wait) { return EnterAll<StepGate>(gates_, wait); });
-    inside_ = true;
+    entry_.EnterOnce(
+        timeout_, [this] { return TryEnterAll<StepGate>(gates_); },
+        [this](const auto& stop, auto wait) {
+          return EnterAllUnless<StepGate>(stop, gates_, wait);
+        });
   }
   void Leave() {
-    if (!inside_) Raise(InvalidArgument("this step has not been entered"));
-    inside_ = false;
-    LeaveAll<StepGate>(gates_);
+    if (entry_.LeaveOnce()) LeaveAll<StepGate>(gates_);
   }
 
  private:
   std::vector<std::shared_ptr<StepGate>> owned_;
   std::vector<StepGate*> gates_;
   std::chrono::milliseconds timeout_;
-  bool inside_ = false;
+  StepEntry entry_;
 };
 
 void BindSteps(nb::module_& module) {
@@ -166,7 +168,7 @@ void BindCalls(nb::class_<GroupHandle>& group) {
       "prepare",
       [](H& self, std::string session, Version to, const Targets& targets) {
         const GroupRequest request = MakeRequest(std::move(session), to, targets);
-        self.Use([&](G& used) { return used.Prepare(request); });
+        self.Use([&](G& used) { return used.Prepare(request); }, kUpdatingCall);
       },
       nb::arg("session"), nb::arg("to").none(), nb::arg("targets"));
   group.def(
@@ -184,6 +186,7 @@ void BindCalls(nb::class_<GroupHandle>& group) {
   group.def(
       "abort",
       [](H& self, const std::string& session) {
+        self.RefuseInOwnThread("abort()");
         self.Use([&](G& used) { return used.Abort(session); });
       },
       nb::arg("session"));
@@ -191,17 +194,20 @@ void BindCalls(nb::class_<GroupHandle>& group) {
   group.def(
       "rebuild",
       [](H& self, Version to, const Targets& targets) {
-        self.Use([&](G& used) { return to ? used.Rebuild(*to) : used.Rebuild(targets); });
+        self.Use([&](G& used) { return to ? used.Rebuild(*to) : used.Rebuild(targets); },
+                 kUpdatingCall);
       },
       nb::arg("to").none(), nb::arg("targets"));
   group.def(
       "follow",
       [](H& self, double interval) {
+        self.RefuseInOwnThread("follow()");
         self.Use([&](G& used) { return used.Follow(Milliseconds(interval)); });
       },
       nb::arg("interval"));
   group.def("status", [](H& self) {
-    return self.Use([](G& used) { return Result<std::vector<ReceiverStatus>>(used.status()); });
+    return self.Use([](G& used) { return Result<std::vector<ReceiverStatus>>(used.status()); },
+                    kAskingCall);
   });
   group.def(
       "versions",
@@ -215,7 +221,8 @@ void BindCalls(nb::class_<GroupHandle>& group) {
 
 void BindReceiverGroup(nb::module_& module) {
   BindSteps(module);
-  nb::class_<GroupHandle> group(module, "ReceiverGroup", "As in segue/receiver_group.h.");
+  nb::class_<GroupHandle> group(module, "ReceiverGroup", "As in segue/receiver_group.h.",
+                                nb::type_slots(HandleSlots<ReceiverGroup>()));
   group.def_static("open_bound", &OpenBound, nb::arg("options"), nb::arg("bound"),
                    nb::arg("same_version"), nb::arg("hooks").none());
   group.def_static("open_segments", &OpenSegments, nb::arg("options"), nb::arg("same_version"),
@@ -228,6 +235,7 @@ void BindReceiverGroup(nb::module_& module) {
       },
       nb::arg("timeout") = 30.0);
   group.def("close", &GroupHandle::Close);
+  group.def_prop_ro("closed", &GroupHandle::is_closed);
 }
 
 }  // namespace segue::python

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HandleOf: who is inside, and who may still come.
+// HandleOf: who is inside, who may still come, and who ends it.
 #include "bindings/receiver_handle.h"
 
 #include <thread>
@@ -9,27 +9,44 @@
 #include "bindings/step.h"
 
 namespace segue::python {
-namespace {
-
-// The receiver that this thread is in a call of.
-thread_local const void* in_call_of = nullptr;
-
-}  // namespace
 
 template <typename Kind>
-Result<const void*> HandleOf<Kind>::BeginCall() {
+HandleOf<Kind>::~HandleOf() {
+  if (!process_.Check("").ok()) {
+    (void)receiver_.release();
+    return;
+  }
+  if (!receiver_) return;
+  if (IsInside()) {
+    EndElsewhere();
+    return;
+  }
+  const WithoutGil released;
+  (void)End();
+}
+
+// Callbacks go on while it is closed: an update is finished by them.
+template <typename Kind>
+Status HandleOf<Kind>::BeginCall() {
   SEGUE_RETURN_IF_ERROR(process_.Check("the receiver"));
   const std::lock_guard lock(mutex_);
-  if (closed_) return InvalidArgument("the receiver is closed");
+  if (!receiver_ || (closed_ && !IsInside())) return InvalidArgument("the receiver is closed");
   ++calls_;
-  return std::exchange(in_call_of, static_cast<const void*>(this));
+  return {};
 }
 
 template <typename Kind>
-void HandleOf<Kind>::EndCall(const void* outer) {
+void HandleOf<Kind>::EndCall() {
   const std::lock_guard lock(mutex_);
-  in_call_of = outer;
   if (--calls_ == 0) changed_.notify_all();
+}
+
+template <typename Kind>
+void HandleOf<Kind>::RefuseInOwnThread(const char* what) const {
+  if (!CallFrame::IsOwnThread(parts_.raised.get())) return;
+  Raise(InvalidArgument(std::string(what) +
+                        " was called in one of the receiver's own threads, by a callback: it would "
+                        "wait for itself"));
 }
 
 template <typename Kind>
@@ -38,14 +55,53 @@ void HandleOf<Kind>::Close() {
     (void)receiver_.release();
     return;
   }
-  if (in_call_of == this) {
-    Raise(InvalidArgument("a receiver cannot be closed from inside one of its own calls"));
+  if (IsInside()) {
+    Raise(InvalidArgument(
+        "a receiver cannot be closed from inside one of its own calls or callbacks"));
   }
-  const WithoutGil released;
-  std::unique_lock lock(mutex_);
-  closed_ = true;
-  changed_.wait(lock, [this] { return calls_ == 0; });
-  receiver_.reset();
+  const Status ended = [this] {
+    const WithoutGil released;
+    return End();
+  }();
+  Clear();
+  if (!ended.ok()) Raise(ended, parts_.raised.get());
+}
+
+// What it says is of the engine: the receiver ends in any case. Its callbacks may call it until it
+// has released the engine, and nobody holds the mutex meanwhile.
+template <typename Kind>
+Status HandleOf<Kind>::End() {
+  Kind* receiver = nullptr;
+  {
+    std::unique_lock lock(mutex_);
+    const bool is_second = std::exchange(closed_, true);
+    changed_.wait(lock, [&] { return is_second ? receiver_ == nullptr : calls_ == 0; });
+    receiver = receiver_.get();
+  }
+  if (receiver == nullptr) return {};
+  if (parts_.stop) parts_.stop();
+  Status released = receiver->Release();
+  std::unique_ptr<Kind> gone;
+  {
+    const std::lock_guard lock(mutex_);
+    gone = std::move(receiver_);
+  }
+  gone.reset();
+  changed_.notify_all();
+  return released;
+}
+
+// The receiver's own thread is in a callback, and ends when that has returned.
+template <typename Kind>
+void HandleOf<Kind>::EndElsewhere() {
+  // Plain pointers: where no thread is to be had, both live on.
+  RunLater([receiver = receiver_.release(), parts = new Parts(parts_)] {
+    if (parts->stop) parts->stop();
+    (void)receiver->Release();
+    delete receiver;
+    const nb::gil_scoped_acquire held;
+    delete parts;
+  });
 }
 
 template <typename Kind>
@@ -75,7 +131,78 @@ Status HandleOf<Kind>::WaitPreparedOrSignal(Kind& receiver, const std::string& s
   return *outcome;
 }
 
+// --- The garbage collector
+// ------------------------------------------------------------------------
+
+template <typename Kind>
+int HandleOf<Kind>::Traverse(visitproc visit, void* arg) const {
+  for (const auto& callable : parts_.callables) {
+    if (const int stopped = callable->Traverse(visit, arg); stopped != 0) return stopped;
+  }
+  return 0;
+}
+
+// While whatever its callbacks need is whole: they finish what is applied. In the receiver's own
+// thread all of that must live on until another one has ended it, the tensors too.
+template <typename Kind>
+void HandleOf<Kind>::Finalize(nb::handle self) {
+  if (!process_.Check("").ok() || is_closed()) return;
+  if (!IsInside()) {
+    const WithoutGil released;
+    (void)End();
+    return;
+  }
+  self.inc_ref();
+  RunLater([this, self] {
+    (void)End();
+    const nb::gil_scoped_acquire held;
+    self.dec_ref();
+  });
+}
+
+template <typename Kind>
+void HandleOf<Kind>::Clear() {
+  if (!is_closed()) return;  // Its own thread runs this, and still needs them.
+  for (const auto& callable : parts_.callables) callable->Clear();
+}
+
+namespace {
+
+template <typename Kind>
+int TraverseHandle(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  return nb::inst_ready(self) ? nb::inst_ptr<HandleOf<Kind>>(self)->Traverse(visit, arg) : 0;
+}
+
+template <typename Kind>
+void FinalizeHandle(PyObject* self) {
+  if (!nb::inst_ready(self)) return;
+  const nb::error_scope kept;
+  nb::inst_ptr<HandleOf<Kind>>(self)->Finalize(self);
+}
+
+template <typename Kind>
+int ClearHandle(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<HandleOf<Kind>>(self)->Clear();
+  return 0;
+}
+
+}  // namespace
+
+template <typename Kind>
+PyType_Slot* HandleSlots() {
+  static PyType_Slot slots[] = {
+      {Py_tp_traverse, reinterpret_cast<void*>(TraverseHandle<Kind>)},
+      {Py_tp_finalize, reinterpret_cast<void*>(FinalizeHandle<Kind>)},
+      {Py_tp_clear, reinterpret_cast<void*>(ClearHandle<Kind>)},
+      {0, nullptr},
+  };
+  return slots;
+}
+
 template class HandleOf<Receiver>;
 template class HandleOf<ReceiverGroup>;
+template PyType_Slot* HandleSlots<Receiver>();
+template PyType_Slot* HandleSlots<ReceiverGroup>();
 
 }  // namespace segue::python

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
+#include <random>
 #include <string>
 #include <string_view>
 
@@ -12,11 +14,14 @@
 
 namespace segue::python {
 
-inline constexpr std::string_view kOwnSession = "update-";
-
+// A name that nobody else gives to a session, whatever callers call theirs.
 inline std::string NewSession() {
   static std::atomic<std::uint64_t> count{0};
-  return std::string(kOwnSession) + std::to_string(++count);
+  static const std::string process = [] {
+    std::random_device random;
+    return std::to_string(random()) + "-" + std::to_string(random());
+  }();
+  return "update-" + process + "-" + std::to_string(++count);
 }
 
 // State and session are those of all lineages.
@@ -25,11 +30,10 @@ inline ReceiverStatus FirstStatus(const ReceiverGroup& group) { return group.sta
 
 // What an update of ours has left applied, as the engine did not do its part, is finished first.
 template <typename Kind>
-Status FinishEarlier(Kind& receiver, const ApplyChoices& choices) {
+Status FinishEarlier(const HandleOf<Kind>& handle, Kind& receiver, const ApplyChoices& choices) {
   const ReceiverStatus status = FirstStatus(receiver);
-  if (status.state != ReceiverState::kApplied || !status.session.starts_with(kOwnSession)) {
-    return {};
-  }
+  const bool is_own = !status.session.empty() && status.session == handle.own_session();
+  if (status.state != ReceiverState::kApplied || !is_own) return {};
   SEGUE_RETURN_IF_ERROR(receiver.Apply(status.session, choices));
   return receiver.Resume(status.session);
 }
@@ -37,8 +41,9 @@ Status FinishEarlier(Kind& receiver, const ApplyChoices& choices) {
 template <typename Kind, typename Request>
 Status UpdateOnce(HandleOf<Kind>& handle, Kind& receiver, const Request& request,
                   const ApplyChoices& choices, bool signals) {
-  SEGUE_RETURN_IF_ERROR(FinishEarlier(receiver, choices));
+  SEGUE_RETURN_IF_ERROR(FinishEarlier(handle, receiver, choices));
   SEGUE_RETURN_IF_ERROR(receiver.Prepare(request));
+  handle.set_own_session(request.session);
   SEGUE_RETURN_IF_ERROR(signals ? handle.WaitPreparedOrSignal(receiver, request.session)
                                 : receiver.WaitPrepared());
   Status applied = receiver.Apply(request.session, choices);

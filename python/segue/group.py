@@ -2,11 +2,11 @@
 """ReceiverGroup: the lineages of one engine, a policy and its draft model say, moved together or
 not at all; and steps that read all of them."""
 
+import contextlib
 from collections.abc import Mapping
 
 from segue import _core
 from segue.errors import InvalidArgumentError
-from segue.receiver import keep_until_the_end
 from segue.steps import UpdateSteps
 from segue.weights import Weights
 
@@ -33,41 +33,42 @@ class ReceiverGroup(UpdateSteps):
     gates together. docs/protocol.md, section 15.
     """
 
+    _NOUN = "group"
+
     def __init__(self, receivers, *, hooks=None, same_version=False):
+        super().__init__()
         self._receivers = list(receivers)
         self._hooks, self._same_version = hooks, same_version
-        self._core, self._closed = None, False
         named = {bool(receiver._options.name) for receiver in self._receivers}
         if len(named) != 1:
             raise InvalidArgumentError("a group has receivers that all have a segment's name, or "
                                        "that all have tensors of this process")
         self._has_segments = named.pop()
-        for receiver in self._receivers:
-            receiver._check_may_join()
         if len({id(receiver) for receiver in self._receivers}) != len(self._receivers):
             raise InvalidArgumentError("a receiver is in the group twice")
-        for receiver in self._receivers:
-            receiver._group = self
+        with contextlib.ExitStack() as turns:
+            for receiver in self._receivers:
+                turns.enter_context(receiver._turn())
+                receiver._check_may_join()
+            for receiver in self._receivers:
+                receiver._group = self
         self.lineages = [receiver._options.lineage for receiver in self._receivers]
 
     def open(self):
         """Proves which versions the weights are: bound tensors stay at them, segments go to the
         newest, together. The first call that needs an open group opens it."""
-        if self._closed:
-            raise InvalidArgumentError("the group is closed")
-        if self._core is not None:
-            return self
+        self._check_open()
+        if self._core is None:
+            self._open_once(self._make_core)
+        return self
+
+    def _make_core(self):
         options = [receiver._options for receiver in self._receivers]
         if self._has_segments:
-            core = _core.ReceiverGroup.open_segments(options, self._same_version, self._hooks)
-        else:
-            core = self._naming_replaced(
-                _core.ReceiverGroup.open_bound, options,
-                [receiver._model() for receiver in self._receivers], self._same_version,
-                self._hooks)
-        self._core = core
-        keep_until_the_end(self)
-        return self
+            return _core.ReceiverGroup.open_segments(options, self._same_version, self._hooks)
+        return self._naming_replaced(
+            _core.ReceiverGroup.open_bound, options,
+            [receiver._model() for receiver in self._receivers], self._same_version, self._hooks)
 
     def step(self, timeout=30.0):
         """A context manager around each use of the bound weights, of any of them, in any thread of
@@ -106,12 +107,13 @@ class ReceiverGroup(UpdateSteps):
         return dict(zip(self.lineages, self._call("status")))
 
     def close(self):
-        """Waits for calls that are under way, ends the follower and lets go of the tensors."""
-        self._closed = True
-        if self._core is not None:
-            self._core.close()
-        for receiver in self._receivers:
-            receiver.close()
+        """As of a Receiver, of all of them."""
+        try:
+            self._close_core()
+        finally:
+            if self._closed:
+                for receiver in self._receivers:
+                    receiver.close()
 
     def _raise_if_replaced(self, error):
         for receiver in self._receivers:

@@ -98,7 +98,8 @@ class Publisher:
     def put(self, name, tensor):
         """Compares one tensor; its memory is free again when this returns. A tensor that is refused
         leaves the version begun."""
-        self._core.put(describe(name, tensor).source())
+        described = describe(name, tensor)  # Keeps what owns the bytes until they are read.
+        self._core.put(described.source())
 
     def put_all(self, tensors):
         """Compares several tensors (a mapping, or pairs of name and tensor) on all threads at once.

@@ -2,21 +2,12 @@
 """Receiver: keeps live weights in step with a store, either tensors of this process or a segment
 in shared memory that engines attach to."""
 
-import atexit
 import os
-import weakref
 
 from segue import _core
 from segue.errors import InvalidArgumentError
 from segue.steps import UpdateSteps
 from segue.tensors import describe_anywhere
-
-_open = weakref.WeakSet()
-
-
-def keep_until_the_end(receiver):
-    """Closes it when the interpreter ends, if it lives that long."""
-    _open.add(receiver)
 
 
 class Receiver(UpdateSteps):
@@ -52,6 +43,7 @@ class Receiver(UpdateSteps):
                  threads=0, background_threads=1, gate_timeout=30.0, scrub_rate=0, rebuild=False,
                  sign_key=None, public_keys=(), hooks=None, close_gate=None, open_gate=None,
                  rank=0, ranks=1, sum_over_ranks=None):
+        super().__init__()
         options = _core.ReceiverOptions()
         options.store, options.lineage = os.fspath(store), lineage
         options.checkpoint = os.fspath(checkpoint or "")
@@ -68,7 +60,6 @@ class Receiver(UpdateSteps):
         self._gate = (close_gate, open_gate)
         self._sum_over_ranks = sum_over_ranks
         self._parts, self._bound = [], _Bound()
-        self._core, self._closed = None, False
         self._group = None  # That it moves with.
 
     def bind(self, name, tensor, view=None, *, dtype=None, shape=None, copy=0, copies=1):
@@ -85,20 +76,24 @@ class Receiver(UpdateSteps):
         a CUDA GPU. All tensors of one receiver are on one device. On a GPU an apply waits first for
         all that this process has launched there, so that a step() may end when its kernels are
         launched; addresses never change, and captured CUDA graphs stay right."""
-        if self._core is not None or self._closed or self._group is not None:
-            raise InvalidArgumentError("bind() comes before open(), and before a group")
         if self._options.name:
             raise InvalidArgumentError("a receiver with a segment has no tensors to bind")
         found = describe_anywhere(name, tensor)
         if not found.writable:
             raise InvalidArgumentError(f"tensor '{name}': its memory is read only")
-        if self._bound.device not in (None, found.device):
-            raise InvalidArgumentError(
-                f"tensor '{name}': it is on device '{found.device or 'cpu'}', those before on "
-                f"'{self._bound.device or 'cpu'}'; one receiver has one device's tensors")
         source = (name, dtype or found.dtype, tuple(found.shape if shape is None else shape),
                   found.address, found.nbytes)
-        self._parts.append((source, view, copy, copies))
+        with self._turn():
+            self._bind((source, view, copy, copies), found)
+
+    def _bind(self, part, found):
+        if self._core is not None or self._closed or self._group is not None:
+            raise InvalidArgumentError("bind() comes before open(), and before a group")
+        if self._bound.device not in (None, found.device):
+            raise InvalidArgumentError(
+                f"tensor '{part[0][0]}': it is on device '{found.device or 'cpu'}', those before "
+                f"on '{self._bound.device or 'cpu'}'; one receiver has one device's tensors")
+        self._parts.append(part)
         self._bound.add(found)
 
     def open(self):
@@ -106,21 +101,19 @@ class Receiver(UpdateSteps):
         newest. VersionMismatchError where they are none, InvalidArgumentError for tensors that
         overlap, are missing, or are not those of the lineage. The first call that needs an open
         receiver opens it."""
-        if self._closed:
-            raise InvalidArgumentError("the receiver is closed")
+        self._check_open()
+        if self._core is None:
+            self._open_once(self._make_core)
+        return self
+
+    def _make_core(self):
         if self._group is not None:
             raise InvalidArgumentError(f"lineage '{self._options.lineage}' moves with its group "
                                        "alone")
-        if self._core is not None:
-            return self
         if self._options.name:
-            core = _core.Receiver.open_segment(self._options, self._hooks)
-        else:
-            core = self._naming_replaced(_core.Receiver.open_bound, self._options, *self._model(),
-                                         self._hooks)
-        self._core = core
-        keep_until_the_end(self)
-        return self
+            return _core.Receiver.open_segment(self._options, self._hooks)
+        return self._naming_replaced(_core.Receiver.open_bound, self._options, *self._model(),
+                                     self._hooks)
 
     def step(self, timeout=30.0):
         """A context manager around each use of bound weights, in any thread of this process. Waits
@@ -159,13 +152,15 @@ class Receiver(UpdateSteps):
         return self._call("status")
 
     def close(self):
-        """Waits for calls that are under way, ends the follower and lets go of the tensors, which
-        keep the version that they are at. Further calls fail."""
-        self._closed = True
-        if self._core is not None:
-            self._core.close()
-        _open.discard(self)
-        self._parts, self._bound = [], _Bound()
+        """Waits for calls that are under way (an open too), ends the follower and lets go of the
+        tensors, which keep the version that they are at. What is prepared is given up, what is
+        applied is resumed; where the engine cannot be told, that is raised, and closed it is.
+        Further calls fail. Refused (InvalidArgumentError) in callbacks."""
+        try:
+            self._close_core()
+        finally:
+            if self._closed:
+                self._parts, self._bound = [], _Bound()
 
     def _raise_if_replaced(self, error):
         replaced = self._bound.replaced()
@@ -181,7 +176,7 @@ class Receiver(UpdateSteps):
                 self._sum_over_ranks, *self._gate)
 
     def _check_may_join(self):
-        """For a group that is about to take this receiver."""
+        """For a group that is about to take this receiver; in this thread's turn."""
         if self._core is not None or self._closed or self._group is not None:
             raise InvalidArgumentError("a group takes receivers that were not opened, each once")
         if self._hooks is not None:
@@ -231,11 +226,3 @@ def http_hooks(kind, url, *, token="", caches=("kv", "mm", "encoder"), timeout=3
     """Control of an engine over its own HTTP endpoints. `kind`: "sglang" or "vllm". `timeout`:
     seconds for one request; `tries`: for each step."""
     return _core.make_http_hooks(kind, url, token, list(caches), timeout, tries)
-
-
-@atexit.register
-def _close_all():
-    """Threads of receivers must not outlive the interpreter: their callbacks are Python."""
-    for receiver in list(_open):
-        receiver.close()
-    _core.end_interpreter()

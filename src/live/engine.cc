@@ -4,6 +4,8 @@
 // drained and inside are sequentially consistent (the default); shared_gate.h has the other side.
 #include "segue/engine.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <thread>
 
@@ -95,6 +97,7 @@ struct EngineWeights::Parts {
 };
 
 Result<EngineWeights> EngineWeights::Attach(const std::string& name, milliseconds deadline) {
+  CountForks();
   auto parts = std::make_unique<Parts>();
   SEGUE_ASSIGN_OR_RETURN(parts->object, AwaitSegment(name, deadline));
   SEGUE_ASSIGN_OR_RETURN(SegmentContents contents, ReadSegment(parts->object));
@@ -120,6 +123,12 @@ Result<EngineWeights> EngineWeights::Attach(const std::string& name, millisecond
   return EngineWeights(std::move(parts));
 }
 
+// Once for the process and its children.
+void EngineWeights::CountForks() {
+  static const int failed = ::pthread_atfork(nullptr, nullptr, [] { ++fork_count_; });
+  SEGUE_CHECK(failed == 0);
+}
+
 EngineWeights::EngineWeights(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 EngineWeights::EngineWeights(EngineWeights&& other) noexcept = default;
 EngineWeights& EngineWeights::operator=(EngineWeights&& other) noexcept = default;
@@ -135,12 +144,14 @@ const EngineTensor* EngineWeights::Find(std::string_view name) const {
   return found != tensors.end() && found->name == name ? &*found : nullptr;
 }
 
-Status EngineWeights::Enter(milliseconds deadline) {
+Status EngineWeights::Enter(milliseconds deadline) { return EnterUnless(nullptr, deadline); }
+
+Status EngineWeights::EnterUnless(const std::function<bool()>& stop, milliseconds deadline) {
   Parts& parts = *parts_;
   parts.words.inside(parts.slot).fetch_add(1);
   if (parts.words.gate().load() == kGateOpen) [[likely]]
     return {};
-  return parts.EnterWhenOpen(deadline, nullptr);
+  return parts.EnterWhenOpen(deadline, stop);
 }
 
 bool EngineWeights::TryEnter() {
@@ -161,11 +172,7 @@ Result<EngineWeights::Step> EngineWeights::BeginStep(milliseconds deadline) {
 
 Result<EngineWeights::Step> EngineWeights::BeginStepUnless(const std::function<bool()>& stop,
                                                            milliseconds deadline) {
-  Parts& parts = *parts_;
-  parts.words.inside(parts.slot).fetch_add(1);
-  if (parts.words.gate().load() != kGateOpen) {
-    SEGUE_RETURN_IF_ERROR(parts.EnterWhenOpen(deadline, stop));
-  }
+  SEGUE_RETURN_IF_ERROR(EnterUnless(stop, deadline));
   return Step(*this);
 }
 

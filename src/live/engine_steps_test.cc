@@ -292,6 +292,37 @@ TEST_F(EngineStepsTest, ReleaseLetsTheEngineGoOn) {
   EXPECT_EQ(receiver_->status().state, ReceiverState::kAborted);
 }
 
+// As by a handler of a signal that comes while the engine answers.
+TEST_F(EngineStepsTest, TheEngineAsksForTheStatusWhileItIsAsked) {
+  receiver_.reset();
+  int asked = 0;
+  model_.generation = [&]() -> std::uint64_t {
+    if (receiver_ && ++asked == 1) {
+      EXPECT_TRUE(receiver_->status().ready);
+    }
+    return 1;
+  };
+  receiver_ = Receiver::Open(options_, model_).value();
+  EXPECT_TRUE(receiver_->status().ready);
+  EXPECT_EQ(asked, 2);
+}
+
+TEST_F(EngineStepsTest, ManyThreadsBeginToFollow) {
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 8; ++i) {
+      threads.emplace_back([&] {
+        for (int k = 0; k < 20; ++k) {
+          EXPECT_TRUE(receiver_->Follow(std::chrono::milliseconds(1)).ok());
+        }
+      });
+    }
+  }
+  Advance(2);
+  while (receiver_->status().version != 2) std::this_thread::yield();
+  EXPECT_TRUE(receiver_->Release().ok());
+}
+
 TEST_F(EngineStepsTest, ASecondReceiverOfASegmentAsksNothingOfTheEngine) {
   const test::SegmentName name("engine-steps");
   options_.name = name;

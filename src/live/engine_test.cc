@@ -164,6 +164,27 @@ TEST(Engine, StepsEndWithTheirScope) {
   EXPECT_TRUE(segment->gate().Close(0ms).ok());
 }
 
+// The step is its parent's to end; the child has steps of its own.
+TEST(Engine, AChildThatUnwindsOutOfAStepLeavesItsParentInside) {
+  const SegmentName name;
+  const auto segment = Segment::Create(name, SmallPlan(), "main").value();
+  ASSERT_TRUE(segment->gate().Open().ok());
+  EngineWeights engine = EngineWeights::Attach(name, 0ms).value();
+  const std::uint32_t forks = EngineWeights::fork_count();
+  auto step = engine.BeginStep(0ms);
+  ASSERT_TRUE(step.ok());
+  Child child([&] {
+    if (EngineWeights::fork_count() == forks) return 1;
+    { const EngineWeights::Step taken = std::move(step).value(); }
+    return engine.BeginStep(0ms).ok() ? 0 : 2;
+  });
+  EXPECT_EQ(child.Join(), 0);
+  EXPECT_EQ(EngineWeights::fork_count(), forks);
+  EXPECT_FALSE(segment->gate().Close(0ms).ok());
+  { const EngineWeights::Step taken = std::move(step).value(); }
+  EXPECT_TRUE(segment->gate().Close(0ms).ok());
+}
+
 TEST(Engine, KnowsTheVersion) {
   const SegmentName name;
   const auto segment = Segment::Create(name, SmallPlan(), "main").value();

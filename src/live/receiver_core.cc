@@ -175,6 +175,7 @@ Status ReceiverCore::Update(const EngineRequest& request, const ApplyChoices& ch
 }
 
 Status ReceiverCore::Release() {
+  StopFollowing();
   std::string session;
   ReceiverState state;
   {
@@ -182,7 +183,6 @@ Status ReceiverCore::Release() {
     session = session_;
     state = state_;
   }
-  follow_task_.reset();
   if (state == ReceiverState::kPreparing || state == ReceiverState::kPrepared) {
     return Abort(session);
   }
@@ -191,11 +191,17 @@ Status ReceiverCore::Release() {
   return Resume(session, /*keep_pause=*/false);
 }
 
+void ReceiverCore::StopFollowing() {
+  const std::lock_guard lock(follow_mutex_);
+  follow_task_.reset();
+}
+
 Status ReceiverCore::Follow(std::chrono::milliseconds interval) {
   for (std::size_t i = 0; i < size(); ++i) {
     if (!engine_.lineage(i).has_ranks()) continue;
     return InvalidArgument("one of several ranks cannot follow by itself");
   }
+  const std::lock_guard lock(follow_mutex_);
   follow_task_.reset();
   follow_task_ =
       environment_.Start(TaskPriority::kNormal, [this, interval](const std::stop_token& stop) {

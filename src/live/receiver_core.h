@@ -99,6 +99,7 @@ class ReceiverCore : public Followed {
   Status StartPrepare(const EngineRequest& request);
   void RunPrepare(const EngineRequest& request, const std::stop_token& stop);
   Status FinishApply(const ApplyChoices& choices);
+  void StopFollowing();
   Status EndRebuild(ReceiverState state, const Status& status);
   Status FinishRebuild(const std::vector<std::uint64_t>& held, Pause pause);
   void NoteRebuilt(std::size_t i, std::uint64_t held, const Pause& pause);
@@ -129,6 +130,7 @@ class ReceiverCore : public Followed {
 
   std::unique_ptr<BackgroundTask> prepare_task_;
   Follower follower_{*this};
+  std::mutex follow_mutex_;  // For the next one; not held by a follower.
   std::unique_ptr<BackgroundTask> follow_task_;
 };
 

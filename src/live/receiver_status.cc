@@ -56,6 +56,8 @@ ReceiverStatus ReceiverCore::GetStatus(std::size_t i) const {
     status.scrub_passes = part.scrubber->passes();
     status.scrub_faults = part.scrubber->faults();
   }
+  // Asks the engine, which may ask for the status in turn: without the mutex.
+  const Status current = weights(i).CheckCurrent();
   const std::lock_guard lock(mutex_);
   status.state = state_;
   status.message = message_.empty() ? look_message_ : message_;
@@ -68,7 +70,7 @@ ReceiverStatus ReceiverCore::GetStatus(std::size_t i) const {
   status.failure = Outcome().code();
   status.base_version = part.base_version.value_or(held.version);
   status.target_version = part.target_version.value_or(held.version);
-  const Status why_not = CheckReady(i);
+  const Status why_not = current.ok() ? CheckReady(i) : current;
   status.ready = why_not.ok();
   if (!why_not.ok() && !why_not.message().empty()) status.message = why_not.message();
   return status;
@@ -88,7 +90,6 @@ ReceiverCounts ReceiverCore::GetCounts(std::size_t i) const {
 
 // Lock held. Not OK without a message: `message_` has the reason.
 Status ReceiverCore::CheckReady(std::size_t i) const {
-  SEGUE_RETURN_IF_ERROR(weights(i).CheckCurrent());
   const auto& scrubber = parts_[i].scrubber;
   if (scrubber && scrubber->found_fault()) return engine_.lineage(i).Wrong();
   SEGUE_RETURN_IF_ERROR(engine_.lineage(i).CheckHealth());

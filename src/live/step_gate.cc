@@ -3,6 +3,7 @@
 // Step gate: the waits. Those who enter and those who leave while it is open never come here.
 #include "segue/step_gate.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -12,6 +13,9 @@ namespace segue {
 namespace {
 
 using std::chrono::milliseconds;
+
+// How often who waits at the gate asks whether to go on.
+constexpr milliseconds kStopLook{100};
 
 std::uint32_t* WordOf(std::atomic<std::uint32_t>& value) {
   static_assert(sizeof(value) == sizeof(std::uint32_t));
@@ -29,15 +33,19 @@ void StepGate::Guard(BoundModel& model) {
   };
 }
 
-Status StepGate::EnterWhenOpen(milliseconds deadline) {
+Status StepGate::EnterWhenOpen(milliseconds deadline, const std::function<bool()>& stop) {
+  const SteadyTime began = std::chrono::steady_clock::now();
   const SteadyTime limit = DeadlineAfter(deadline);
   for (;;) {
     for (std::uint32_t closed = closed_.load(); closed != 0; closed = closed_.load()) {
-      if (std::chrono::steady_clock::now() >= limit) {
-        return Unavailable("the gate was still closed after " + std::to_string(deadline.count()) +
+      const SteadyTime now = std::chrono::steady_clock::now();
+      if (now >= limit || (stop && stop())) {
+        const auto waited =
+            std::min(deadline, std::chrono::duration_cast<milliseconds>(now - began));
+        return Unavailable("the gate was still closed after " + std::to_string(waited.count()) +
                            " ms: an update is being applied, or the weights are poisoned");
       }
-      FutexWait(WordOf(closed_), closed, limit);
+      FutexWait(WordOf(closed_), closed, stop ? std::min(limit, DeadlineAfter(kStopLook)) : limit);
     }
     if (TryEnter()) return {};
   }

@@ -49,6 +49,26 @@ TEST(StepGate, DeadlinesEndBothWaits) {
   EXPECT_FALSE(gate.TryEnter());      // and stays it.
 }
 
+TEST(StepGate, AWaitEndsOnceItsStopSaysSo) {
+  StepGate gate;
+  StepGate open;
+  EXPECT_TRUE(gate.EnterUnless([] { return true; }, 0ms).ok());  // Nobody waits at an open one.
+  gate.Leave();
+  ASSERT_TRUE(gate.Close(0ms).ok());
+  int looks = 0;
+  const auto stop = [&] { return ++looks == 2; };
+  EXPECT_EQ(gate.EnterUnless(stop, 60s).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(looks, 2);
+  looks = 0;
+  StepGate* const all[] = {&open, &gate};
+  EXPECT_EQ(EnterAllUnless<StepGate>(stop, all, 60s).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(looks, 2);
+  EXPECT_EQ(open.inside(), 0u);
+  const auto never = [] { return false; };
+  const Status late = gate.EnterUnless(never, 250ms);
+  EXPECT_NE(late.message().find("after 250 ms"), std::string::npos) << late.message();
+}
+
 TEST(StepGate, GuardsAModel) {
   StepGate gate;
   BoundModel model;
