@@ -66,11 +66,25 @@ using SumOverRanks = std::function<Status(std::span<std::uint64_t> sums)>;
 // For ranks that are threads of this process: what each of them passes as its `sum_over_ranks`.
 std::vector<SumOverRanks> MakeLocalRanks(unsigned count, std::chrono::milliseconds deadline);
 
+// How the GPU of a bound model takes updates (docs/cuda.md).
+struct DeviceOptions {
+  // Who decodes Snappy and LZ4: "engine" (the decompression engine), "multiprocessors" or
+  // "processor"; empty: the first of these that there is.
+  std::string decoder = {};
+  // Bytes of the GPU's memory and of pinned memory of the host, together, that staging may take; an
+  // update that does not fit is refused before the pause. 0: no bound.
+  std::uint64_t memory_max = 0;
+  // Buffers that updates share stay from one to the next. Otherwise each call takes them, also in
+  // the pause.
+  bool keep_slots = true;
+};
+
 struct BoundModel {
   std::vector<BoundTensor> tensors = {};
   // In whose memory all of them are: "cuda:0", "cuda:1", ... (addresses of that GPU, which the
   // process has in use already); empty: this process's own.
   std::string device = {};
+  DeviceOptions device_options = {};
   // For an engine of several ranks, each with a receiver of its own that holds a part of the model.
   // Every rank makes the same calls in the same order; all prepare, apply and resume, or none does.
   SumOverRanks sum_over_ranks = {};
@@ -109,6 +123,9 @@ struct UpdateReport {
   std::uint64_t steps = 0;  // Published deltas that were joined into one.
   std::uint64_t payload_bytes = 0;
   std::uint64_t staged_bytes = 0;
+  // The most that staging has held so far of a GPU's memory and of pinned memory of the host; 0
+  // without a GPU.
+  std::uint64_t device_bytes = 0;
   std::uint64_t changed_chunks = 0;
   std::uint64_t changed_elements = 0;
   double fetch_s = 0;
@@ -141,6 +158,7 @@ struct ReceiverStatus {
   std::string digest;  // Of the version held, 32 hexadecimal digits.
   std::string plan_digest;
   std::uint64_t model_bytes = 0;
+  std::string decoder;   // Who decodes on a GPU, as in DeviceOptions; empty without one.
   unsigned engines = 0;  // Attached now.
   std::uint64_t applied_count = 0;
   std::uint64_t scrub_passes = 0;  // Whole scans that agreed.
@@ -196,7 +214,8 @@ class Receiver {
   Status Resume(const std::string& session, bool keep_pause = false);
   // Gives up a prepare or what it made.
   Status Abort(const std::string& session);
-  // Forgets an update that failed, was aborted or has resumed.
+  // Forgets an update that failed, was aborted or has resumed, and gives back what staging holds of
+  // a GPU's memory and of pinned memory.
   Status Clear();
 
   // All of it at once, waiting for the end.

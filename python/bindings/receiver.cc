@@ -114,6 +114,7 @@ void BindReports(nb::module_& module) {
       .Field("steps", &U::steps, "Published deltas that were joined into one.")
       .Field("payload_bytes", &U::payload_bytes, "Fetched.")
       .Field("staged_bytes", &U::staged_bytes, "")
+      .Field("device_bytes", &U::device_bytes, "Peak of staging on a GPU and in pinned memory.")
       .Field("changed_chunks", &U::changed_chunks, "")
       .Field("changed_elements", &U::changed_elements, "")
       .Field("fetch_s", &U::fetch_s, "")

@@ -36,9 +36,17 @@ class Accelerator : public Device {
   virtual Status Write(std::span<const ChunkWork> batch) = 0;
 };
 
+struct AcceleratorOptions {
+  // As in segue/receiver.h, DeviceOptions.
+  std::string decoder = {};
+  std::uint64_t memory_max = 0;
+  bool keep_slots = true;
+};
+
 // By name: "cuda:0", "cuda:1", ... as the CUDA driver counts; "cuda" is the first. `threads`, which
 // undo codecs: 0 for every core. Unsupported: there is none of this name here, or this library was
 // built without.
-Result<std::shared_ptr<Accelerator>> OpenAccelerator(const std::string& name, unsigned threads);
+Result<std::shared_ptr<Accelerator>> OpenAccelerator(const std::string& name, unsigned threads,
+                                                     const AcceleratorOptions& options = {});
 
 }  // namespace segue

@@ -23,8 +23,9 @@ class LiveEnvironment : public Environment {
   virtual std::unique_ptr<Device> MakeDevice(unsigned threads) = 0;
   // As segue::OpenAccelerator (device/accelerator.h).
   virtual Result<std::shared_ptr<Accelerator>> OpenAccelerator(const std::string& name,
-                                                               unsigned threads) {
-    return segue::OpenAccelerator(name, threads);
+                                                               unsigned threads,
+                                                               const AcceleratorOptions& options) {
+    return segue::OpenAccelerator(name, threads, options);
   }
   // What another receiver left, as it left it. NotFound where there is nothing of that name;
   // Unavailable where its receiver lives.

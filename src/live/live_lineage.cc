@@ -64,7 +64,10 @@ Status LiveLineage::HoldBound(BoundModel model) {
   Status bound = OpenStore();
   std::shared_ptr<Accelerator> accelerator;
   if (bound.ok() && !model.device.empty()) {
-    auto opened = environment_.OpenAccelerator(model.device, options_.threads);
+    auto opened =
+        environment_.OpenAccelerator(model.device, options_.threads,
+                                     {model.device_options.decoder, model.device_options.memory_max,
+                                      model.device_options.keep_slots});
     bound = opened.status();
     if (bound.ok()) foreground_ = background_ = accelerator = *opened;
   }

@@ -7,6 +7,7 @@
 
 #include "base/begun_apply.h"
 #include "base/scratch_directory.h"
+#include "device/accelerator.h"
 #include "sync/lineage.h"
 #include "sync/stopwatch.h"
 
@@ -84,8 +85,14 @@ Status PreparedUpdate::Preflight(const Resources& resources) {
     resources.background.ReserveForViews(weights_.plan().chunk_size());
   }
   SEGUE_RETURN_IF_ERROR(applier_->PreflightOn(resources.background));
+  NoteDevice();
   report_.preflight_s = watch.Lap();
   return {};
+}
+
+void PreparedUpdate::NoteDevice() {
+  const Accelerator* const accelerator = weights_.map().accelerator();
+  if (accelerator != nullptr) report_.device_bytes = accelerator->staging_use().peak;
 }
 
 Status PreparedUpdate::Apply() {
@@ -95,6 +102,7 @@ Status PreparedUpdate::Apply() {
     weights_.BeginApply(plan_.target_version);
     Status applied = applier_->Apply();
     report_.apply_s = watch.Lap();
+    NoteDevice();
     if (!applied.ok()) {
       weights_.SetPhase(Phase::kPoisoned);
       return applied;

@@ -66,6 +66,7 @@ class PreparedUpdate {
   PreparedUpdate(const Resources& resources, UpdatePlan plan)
       : weights_(resources.weights), plan_(std::move(plan)) {}
   Status Fetch(const Resources& resources, const std::stop_token& stop);
+  void NoteDevice();
 
   LiveWeights& weights_;
   UpdatePlan plan_;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/out_of_memory.h"
+#include "device/accelerator.h"
 
 namespace segue {
 
@@ -158,11 +159,17 @@ Status ReceiverCore::Abort(const std::string& session) {
 }
 
 Status ReceiverCore::Clear() {
-  const std::lock_guard lock(mutex_);
-  if (IsBusy()) return InProgress();
-  if (state_ == ReceiverState::kPoisoned) return Tainted(message_);
-  session_.clear();
-  Settle(ReceiverState::kIdle, {});
+  {
+    const std::lock_guard lock(mutex_);
+    if (IsBusy()) return InProgress();
+    if (state_ == ReceiverState::kPoisoned) return Tainted(message_);
+    session_.clear();
+    Settle(ReceiverState::kIdle, {});
+  }
+  for (std::size_t i = 0; i < size(); ++i) {
+    Accelerator* const accelerator = weights(i).map().accelerator();
+    if (accelerator != nullptr) accelerator->ReleaseStaging();
+  }
   return {};
 }
 

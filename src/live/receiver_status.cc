@@ -4,6 +4,7 @@
 // the mutex alone.
 #include <algorithm>
 
+#include "device/accelerator.h"
 #include "live/receiver_core.h"
 
 namespace segue {
@@ -52,6 +53,8 @@ ReceiverStatus ReceiverCore::GetStatus(std::size_t i) const {
   status.model_bytes = weights(i).plan().model_size();
   status.engines = weights(i).engine_count();
   status.applied_count = held.applied_count;
+  const Accelerator* const accelerator = weights(i).map().accelerator();
+  if (accelerator != nullptr) status.decoder = accelerator->decoder();
   if (part.scrubber) {
     status.scrub_passes = part.scrubber->passes();
     status.scrub_faults = part.scrubber->faults();

@@ -250,6 +250,65 @@ TEST_F(ReceiverCudaTest, ARebuildThatFailsAtOneRankFailsAtBothAtOnce) {
   ExpectLive(1);
 }
 
+TEST_F(ReceiverCudaTest, EachDecoderTakesVersionsOfDenseProfiles) {
+  fake_.SetEngine();
+  Advance(1, 300, "snappy-zstd");
+  Advance(2, 300, "lz4-zstd");
+  for (const char* decoder : {"", "engine", "multiprocessors", "processor"}) {
+    SCOPED_TRACE(decoder);
+    BoundModel model = Bind();
+    model.device_options.decoder = decoder;
+    const std::uint64_t batches = fake_.Count().decompressions;
+    const auto receiver = Must(Receiver::Open(Options(), std::move(model)));
+    for (std::uint64_t to : {1, 2}) {
+      const auto report = UpdateTo(*receiver, to);
+      ASSERT_TRUE(report.ok()) << report.status().ToString();
+      EXPECT_GT(report->device_bytes, 1'000'000u);
+      ExpectLive(to);
+    }
+    const std::string used = receiver->status().decoder;
+    EXPECT_EQ(used, *decoder == 0 ? "engine" : decoder);
+    EXPECT_EQ(fake_.Count().decompressions > batches, used == "engine");
+  }
+  BoundModel model = Bind();
+  model.device_options.decoder = "nvcomp";
+  EXPECT_EQ(Receiver::Open(Options(), std::move(model)).status().code(),
+            StatusCode::kInvalidArgument);
+}
+
+// case H2: too little memory is said before the pause, and the old version serves on.
+TEST_F(ReceiverCudaTest, AnUpdateThatDoesNotFitIsRefusedBeforeThePause) {
+  Advance(1);
+  BoundModel model = Bind();
+  model.device_options.memory_max = 4'000'000;
+  const auto receiver = Must(Receiver::Open(Options(), std::move(model)));
+  PrepareRequest request;
+  request.session = "a";
+  ASSERT_TRUE(receiver->Prepare(request).ok());
+  const Status refused = receiver->WaitPrepared();
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(refused.message().find("memory_max"), std::string::npos) << refused.message();
+  EXPECT_TRUE(receiver->status().ready);
+  ExpectLive(0);
+}
+
+TEST_F(ReceiverCudaTest, AClearGivesStagingBackAndTheNextUpdateTakesItAgain) {
+  Advance(1);
+  Advance(2);
+  BoundModel model = Bind();
+  model.device_options.memory_max = 64'000'000;
+  const auto receiver = Must(Receiver::Open(Options(), std::move(model)));
+  for (std::uint64_t to : {1, 2}) {
+    const auto report = UpdateTo(*receiver, to);
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_LE(report->device_bytes, 64'000'000u);
+    ExpectLive(to);
+    EXPECT_GT(fake_.Count().pinned_bytes, 0u);
+    ASSERT_TRUE(receiver->Clear().ok());
+    EXPECT_EQ(fake_.Count().pinned_bytes, 0u);
+  }
+}
+
 TEST_F(ReceiverCudaTest, ADeviceThatIsNotThereIsSaid) {
   Advance(1);
   for (const char* name : {"cuda:7", "cuda:x", "rocm:0"}) {

@@ -46,7 +46,8 @@ Result<GroupSlots> GroupSlots::Make(const StagingMemory& memory, std::uint64_t c
     const GroupSizes smaller = {std::max(least, Aligned(sizes.host / 2)),
                                 std::max(least, Aligned(sizes.device / 2))};
     memory.Say("staging in groups of " + std::to_string(smaller.device) + " bytes instead of " +
-               std::to_string(sizes.device) + ": " + slots.status().message());
+                   std::to_string(sizes.device),
+               slots.status().message());
     sizes = smaller;
   }
 }

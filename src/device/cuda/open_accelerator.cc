@@ -11,10 +11,14 @@
 
 namespace segue {
 
-Result<std::shared_ptr<Accelerator>> OpenAccelerator(const std::string& name, unsigned threads) {
+Result<std::shared_ptr<Accelerator>> OpenAccelerator(const std::string& name, unsigned threads,
+                                                     const AcceleratorOptions& options) {
   SEGUE_ASSIGN_OR_RETURN(cuda::NamedDevice named, cuda::FindNamedDevice(name));
-  return cuda::MakeCudaDevice(std::move(named.driver),
-                              {.ordinal = named.ordinal, .threads = threads});
+  return cuda::MakeCudaDevice(std::move(named.driver), {.ordinal = named.ordinal,
+                                                        .threads = threads,
+                                                        .decoder = options.decoder,
+                                                        .memory_max = options.memory_max,
+                                                        .keeps_slots = options.keep_slots});
 }
 
 Result<std::shared_ptr<Differ>> OpenDiffer(const std::string& name, const DifferOptions& options) {

@@ -69,7 +69,7 @@ Result<PinnedBuffer> StagingMemory::Host(std::uint64_t size) const {
     void* const pages = std::malloc(size);
     if (pages == nullptr) return pinned.status();
     buffer = PinnedBuffer{Owned<void*>(driver_, pages, FreePageable), size};
-    Say("host memory for staging is pageable, copies are slower: " + pinned.status().message());
+    Say("host memory for staging is pageable, copies are slower", pinned.status().message());
   } else {
     return pinned.status();
   }
@@ -82,9 +82,10 @@ StagingUse StagingMemory::use() const {
   return ledger_->use;
 }
 
-void StagingMemory::Say(const std::string& line) const {
+void StagingMemory::Say(const std::string& what, const std::string& why) const {
   const std::lock_guard lock(ledger_->mutex);
-  if (ledger_->said.insert(line).second) std::fprintf(stderr, "segue: %s\n", line.c_str());
+  if (!ledger_->said.insert(what).second) return;
+  std::fprintf(stderr, "segue: %s: %s\n", what.c_str(), why.c_str());
 }
 
 }  // namespace segue::cuda

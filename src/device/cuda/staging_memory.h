@@ -29,8 +29,9 @@ class StagingMemory {
   Result<std::shared_ptr<const void>> Charge(std::uint64_t size, const char* what) const;
 
   StagingUse use() const;
-  // One line on the standard error stream, the same line once.
-  void Say(const std::string& line) const;
+  // One line on the standard error stream that says what is done instead, and why; once for each
+  // `what`, since the next update may well end the same way.
+  void Say(const std::string& what, const std::string& why) const;
 
  private:
   struct Ledger;

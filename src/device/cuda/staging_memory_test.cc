@@ -80,10 +80,10 @@ TEST_F(StagingMemoryTest, WhatTheDriverRefusesIsNotCounted) {
 TEST_F(StagingMemoryTest, SaysALineOnce) {
   const StagingMemory memory(fake_.driver);
   CaptureStderr();
-  memory.Say("a");
-  memory.Say("b");
-  memory.Say("a");
-  EXPECT_EQ(GetCapturedStderr(), "segue: a\nsegue: b\n");
+  memory.Say("a", "1");
+  memory.Say("b", "2");
+  memory.Say("a", "3");
+  EXPECT_EQ(GetCapturedStderr(), "segue: a: 1\nsegue: b: 2\n");
 }
 
 TEST_F(StagingMemoryTest, WithoutPinnedMemoryItIsPageableAndSaidSo) {

@@ -57,7 +57,7 @@ Status UpdateStaging::LoadBlocks(std::span<const ChunkWork> batch, CUstream stre
   decoder_used_ = decoder;
   const Status staged = blocks_.Load(memory_, context_->device(), slots_->host(), stream, batch);
   if (staged.ok() || decoder != Decoder::kEngine) return staged;
-  memory_.Say("the multiprocessors decode in place of the engine: " + staged.message());
+  memory_.Say("the multiprocessors decode in place of the engine", staged.message());
   blocks_ = {};
   return LoadBlocks(batch, stream, Decoder::kMultiprocessors, smallest);
 }
@@ -88,8 +88,8 @@ Status UpdateStaging::Load(std::span<const ChunkWork> batch, CUstream stream) {
   Status status = LoadWith(batch, stream, decoder_, /*smallest=*/false);
   for (const Decoder decoder : {decoder_, Decoder::kProcessor}) {
     if (status.code() != StatusCode::kResourceExhausted) break;
-    memory_.Say("staging in groups of one chunk, decoder: " + std::string(DecoderName(decoder)) +
-                ": " + status.message());
+    memory_.Say("staging in groups of one chunk, decoder: " + std::string(DecoderName(decoder)),
+                status.message());
     Unload();
     DropSlots();
     status = LoadWith(batch, stream, decoder, /*smallest=*/true);

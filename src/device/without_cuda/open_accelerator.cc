@@ -15,7 +15,8 @@ Status Without(const std::string& name) {
 
 }  // namespace
 
-Result<std::shared_ptr<Accelerator>> OpenAccelerator(const std::string& name, unsigned) {
+Result<std::shared_ptr<Accelerator>> OpenAccelerator(const std::string& name, unsigned,
+                                                     const AcceleratorOptions&) {
   return Without(name);
 }
 
