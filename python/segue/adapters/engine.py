@@ -14,8 +14,9 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
-from .. import (Error, InvalidArgumentError, NotFoundError, Receiver, UnavailableError,
-                UnsupportedError, VersionMismatchError)
+from .. import (Error, InvalidArgumentError, NotFoundError, Receiver, ReceiverGroup,
+                UnavailableError, UnsupportedError, VersionMismatchError)
+from .._core import ReceiverStatus
 from . import bindings
 from .ranks import Ranks
 
@@ -67,19 +68,41 @@ def _environment(name: str) -> str:
     return os.environ.get(ENVIRONMENT + name, "")
 
 
+@dataclasses.dataclass
+class _Side:
+    """One lineage of an engine: its model, where its weights come from, and how they are bound.
+    `distrusted`: tensors that are not where the table has them; `doubted`: those of any rank."""
+
+    model: object
+    options: EngineOptions
+    distrusted: Sequence[str] = ()
+    doubted: Sequence[str] = ()
+    plan: bindings.BindingPlan | None = None
+    bound: bindings.Shadows | None = None
+
+
 class EngineReceiver:
     """The receiver of one rank's parameters. `model`: a torch module, or a mapping from names to
-    tensors; `topology`: this rank's place."""
+    tensors; `topology`: this rank's place. `draft_model`, `draft_options`: the same of a model that
+    drafts for it, a lineage of its own: both move to the same version together, or neither."""
 
     def __init__(self, model: object, options: EngineOptions, ranks: Ranks | None = None,
-                 topology: bindings.Topology | None = None):
-        self._model = model
+                 topology: bindings.Topology | None = None, *, draft_model: object = None,
+                 draft_options: EngineOptions | None = None):
+        if (draft_model is None) != (draft_options is None):
+            raise InvalidArgumentError("draft_model and draft_options go together")
         self.options = options
+        self._sides = [_Side(model, options)]
+        if draft_options is not None:
+            self._sides.append(_Side(draft_model, draft_options))
         self._ranks = ranks or Ranks()
         self._topology = topology or bindings.Topology(self._ranks.rank, self._ranks.size)
-        self._receiver: Receiver | None = None
-        self._bound: bindings.Shadows | None = None
-        self.probed: list[str] = []
+        self._receiver: Receiver | ReceiverGroup | None = None
+
+    @property
+    def probed(self) -> list[str]:
+        """Tensors that were placed by their bytes."""
+        return [name for side in self._sides if side.plan for name in side.plan.probed]
 
     def open(self) -> int:
         """Binds the weights and proves which version they are, which it returns; nothing is
@@ -89,58 +112,67 @@ class EngineReceiver:
         self._receiver = self._bind_and_prove()
         return self.version
 
-    def _bind_and_prove(self) -> Receiver:
-        receiver, plan = self._bind()
+    def _bind_and_prove(self) -> Receiver | ReceiverGroup:
+        for side in self._sides:
+            side.distrusted = side.doubted = ()
+        receiver = self._bind()
         error = self._prove(receiver)
         if error is None:
             return receiver
         if not self._ranks.all(isinstance(error, VersionMismatchError)):
             raise error
-        receiver, again = self._bind_suspects(plan, error)
+        receiver, again = self._bind_suspects(error)
         failed = self._prove(receiver)
         if failed is not None:
             raise failed from again
         return receiver
 
-    def _bind_suspects(self, plan: bindings.BindingPlan,
-                       error: Exception) -> tuple[Receiver, Exception]:
+    def _bind_suspects(self, error: Exception) -> tuple[Receiver | ReceiverGroup, Exception]:
         """Under the tables' views the weights are no version. Where they are the checkpoint's but
         for some tensors, these are looked for by their bytes."""
-        suspects, note = _suspects(plan)
+        note = ""
+        for side in self._sides:
+            side.distrusted, why = _suspects(side.plan)
+            note = note or why
         if not self._ranks.all(not note):
             raise VersionMismatchError(f"{error}; {note or 'see the other ranks'}") from error
-        if self._ranks.all(not suspects):
+        if self._ranks.all(not any(side.distrusted for side in self._sides)):
+            checkpoints = "' and '".join(side.options.checkpoint for side in self._sides)
             raise VersionMismatchError(f"{error}; they are those of the checkpoint "
-                                       f"'{self.options.checkpoint}'") from error
+                                       f"'{checkpoints}'") from error
+        for side in self._sides:
+            side.doubted = self._of_all_ranks(side)
         try:
-            return self._bind(suspects, self._of_all_ranks(suspects))[0], error
+            return self._bind(), error
         except UnsupportedError as unknown:
             raise VersionMismatchError(f"{error}; {unknown}") from error
 
-    def _of_all_ranks(self, names: Sequence[str]) -> list[str]:
-        """Tensors of the checkpoint that any rank names."""
-        known = sorted(bindings.Checkpoint(self.options.checkpoint).tensors)
-        chosen = set(names)
+    def _of_all_ranks(self, side: _Side) -> list[str]:
+        """Tensors of the checkpoint that any rank distrusts."""
+        known = sorted(bindings.Checkpoint(side.options.checkpoint).tensors)
+        chosen = set(side.distrusted)
         flags = self._ranks.any([name in chosen for name in known])
         return [name for name, flag in zip(known, flags, strict=True) if flag]
 
-    def _bind(self, distrusted: Sequence[str] = (),
-              doubted: Sequence[str] = ()) -> tuple[Receiver, bindings.BindingPlan]:
-        receiver = plan = error = None
+    def _bind(self) -> Receiver | ReceiverGroup:
+        receivers, parts, error = [], [], None
         try:
-            receiver = self._make()
-            plan = bindings.plan_bindings(
-                bindings.Checkpoint(self.options.checkpoint), self._model, self._topology,
-                static=self.options.static, probe=self.options.probe, distrusted=distrusted,
-                doubted=doubted)
-            self._bound = bindings.bind_plan(receiver, plan)
-            self.probed = plan.probed
+            for side in self._sides:
+                receivers.append(self._make(side.options))
+                side.plan = bindings.plan_bindings(
+                    bindings.Checkpoint(side.options.checkpoint), side.model, self._topology,
+                    static=side.options.static, probe=side.options.probe,
+                    distrusted=side.distrusted, doubted=side.doubted, beside=parts)
+                side.bound = bindings.bind_plan(receivers[-1], side.plan)
+                parts += side.plan.parts
+            if len(receivers) > 1:
+                receivers = [ReceiverGroup(receivers, same_version=True)]
         except Exception as failure:  # Raised again, once the other ranks know.
             error = failure
         self._ranks.agree(error, "binding the weights")
-        return receiver, plan
+        return receivers[0]
 
-    def _prove(self, receiver: Receiver) -> Exception | None:
+    def _prove(self, receiver: Receiver | ReceiverGroup) -> Exception | None:
         """Opens the receivers, which all do or none; why not, if they do not."""
         try:
             receiver.open()
@@ -149,8 +181,7 @@ class EngineReceiver:
             return error
         return None
 
-    def _make(self) -> Receiver:
-        options = self.options
+    def _make(self, options: EngineOptions) -> Receiver:
         several = {}
         if self._ranks.size > 1:
             several = {"rank": self._ranks.rank, "ranks": self._ranks.size,
@@ -163,17 +194,30 @@ class EngineReceiver:
     @property
     def version(self) -> int:
         """The version that the weights are."""
-        return self._opened().status.version
+        return self._statuses()[0].version
+
+    def _statuses(self) -> list[ReceiverStatus]:
+        """Of each lineage, the engine's own first; state and session are those of all."""
+        status = self._opened().status
+        if len(self._sides) == 1:
+            return [status]
+        return [status[side.options.lineage] for side in self._sides]
 
     def status(self) -> dict:
-        """State, version and message of this rank, for the engine's own interfaces."""
+        """State, version and message of this rank, for the engine's own interfaces. With a draft
+        model "draft" has its lineage, version and digest."""
         if self._receiver is None:
             return {"state": "CLOSED", "ready": False, "rank": self._ranks.rank}
-        status = self._receiver.status
-        return {"state": status.state, "ready": status.ready, "version": status.version,
+        status, *drafts = self._statuses()
+        told = {"state": status.state, "ready": status.ready, "version": status.version,
                 "target": status.target_version, "lineage": status.lineage,
                 "digest": status.digest, "message": status.message, "session": status.session,
                 "rank": self._ranks.rank, "probed": self.probed}
+        for draft in drafts:
+            told["ready"] = told["ready"] and draft.ready
+            told["draft"] = {"lineage": draft.lineage, "version": draft.version,
+                             "digest": draft.digest, "ready": draft.ready}
+        return told
 
     def prepare(self, to: int | None = None, session: str = "") -> int:
         """Begins to stage a version (by default the newest) and returns at once with its number.
@@ -188,8 +232,7 @@ class EngineReceiver:
     def _give_up_other(self, session: str, target: int | None = None) -> None:
         """What a controller that went away has left prepared, under this session's name too; all
         ranks have or none has."""
-        receiver = self._opened()
-        status = receiver.status
+        receiver, status = self._opened(), self._statuses()[0]
         if status.state not in ("PREPARING", "PREPARED") or (
                 (status.session, status.target_version) == (session, target)):
             return
@@ -204,28 +247,30 @@ class EngineReceiver:
         call may be repeated when its answer was lost (case E4)."""
         receiver, session = self._opened(), session or _session(to)
         self._check("applying")
-        if receiver.status.version != to:
+        if not self._holds(to):
             receiver.wait_prepared()
             self._check_prepared(to, session)
             receiver.apply(session)
-        if receiver.status.state == "APPLIED":
+        if self._statuses()[0].state == "APPLIED":
             receiver.resume(session)
         return self.status()
 
     def _check_prepared(self, to: int, session: str) -> None:
         """A session's name says nothing of what it holds."""
-        status, error = self._opened().status, None
-        if status.state == "PREPARED" and status.session == session and (
-                status.target_version != to):
-            error = VersionMismatchError(f"session '{session}' has prepared version "
-                                         f"{status.target_version}, not {to}; nothing is written")
+        error = None
+        for status in self._statuses():
+            if status.state == "PREPARED" and status.session == session and (
+                    status.target_version != to):
+                error = VersionMismatchError(
+                    f"session '{session}' has prepared version {status.target_version} of "
+                    f"'{status.lineage}', not {to}; nothing is written")
         self._ranks.agree(error, "applying")
 
     def update(self, to: int | None = None) -> dict:
         """Prepares and applies in one go."""
         target = self._target(to)
         receiver = self._opened()
-        if receiver.status.version != target:
+        if not self._holds(target):
             self._give_up_other("")
             receiver.update(to=target)
         return self.status()
@@ -250,11 +295,16 @@ class EngineReceiver:
 
     def close(self) -> None:
         """Lets go of the weights, which stay as they are."""
-        receiver, self._receiver, self._bound = self._receiver, None, None
+        receiver, self._receiver = self._receiver, None
+        for side in self._sides:
+            side.bound = side.plan = None
         if receiver is not None:
             receiver.close()
 
-    def _opened(self) -> Receiver:
+    def _holds(self, version: int) -> bool:
+        return all(status.version == version for status in self._statuses())
+
+    def _opened(self) -> Receiver | ReceiverGroup:
         if self._receiver is None:
             raise UnavailableError("the engine's weights are not bound: open() comes first")
         return self._receiver
@@ -265,12 +315,18 @@ class EngineReceiver:
         try:
             self._check_moved()
             if to is None and self._ranks.rank == 0:
-                versions = self._opened().versions()
-                target = max(versions, default=self.version)
+                target = self._newest()
         except Exception as failure:  # Raised again, once the other ranks know.
             error = failure
         self._ranks.agree(error, "an update")
         return self._ranks.from_first(target) if to is None else to
+
+    def _newest(self) -> int:
+        """The highest number that all lineages offer; the version that is held without any."""
+        offered = self._opened().versions()
+        if len(self._sides) > 1:
+            offered = set.intersection(*map(set, offered.values()))
+        return max(offered, default=self.version)
 
     def _check(self, what: str) -> None:
         error = None
@@ -282,7 +338,8 @@ class EngineReceiver:
 
     def _check_moved(self) -> None:
         """Bytes that the engine no longer computes with would pass every proof."""
-        moved = self._bound.moved(self._model) if self._bound else []
+        moved = [name for side in self._sides if side.bound
+                 for name in side.bound.moved(side.model)]
         if moved:
             raise InvalidArgumentError(
                 f"the engine has moved or replaced {len(moved)} parameter(s) since they were "

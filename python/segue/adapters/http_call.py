@@ -70,7 +70,8 @@ class Endpoint:
             response = connection.getresponse()
             text = response.read(ANSWER_BYTES_MAX + 1)
         except (OSError, http.client.HTTPException) as error:
-            raise TimeoutError(self._late()) if late.is_set() else error
+            expired = late.is_set() or isinstance(error, TimeoutError)
+            raise TimeoutError(self._late()) if expired else error
         finally:
             timer.cancel()
             connection.close()

@@ -84,7 +84,7 @@ def test_an_apply_of_another_version_than_was_prepared_is_refused(tmp_path, size
         all_well(engine.each(lambda r: r.take("prepare", 2, "mine")))
         for error in engine.each(lambda r: r.take("apply", 3, "mine")):
             assert isinstance(error, VersionMismatchError)
-            assert "'mine' has prepared version 2, not 3" in str(error)
+            assert "'mine' has prepared version 2 of 'run', not 3" in str(error)
         engine.expect(1)
         all_well(engine.each(lambda r: r.take("apply", 2, "mine")))
         engine.expect(2)

@@ -20,10 +20,10 @@ _VOCABULARY = re.compile(r"(.*\.)?(embed_tokens\.weight|lm_head\.(weight|bias))"
 LEFT = "an update would leave it as it is"
 
 
-def unreached(lives: Mapping[str, Live], parts: Sequence[Part], probed: Collection[str],
-              allowed: Iterable[re.Pattern]) -> dict[str, str]:
-    """Parameters that would keep values, wholly or in part: name -> why. What was placed by probing
-    has been looked at already."""
+def unreached(lives: Mapping[str, Live], parts: Sequence[Part], bound: Sequence[Part],
+              probed: Collection[str], allowed: Iterable[re.Pattern]) -> dict[str, str]:
+    """Parameters that would keep values, wholly or in part: name -> why. `bound`: the parts and
+    those of other models. What was placed by probing has been looked at already."""
     allowed, covered = list(allowed), _covered(parts)
     looked_at = {part.live.name for part in parts if part.name in probed}
     looked_at |= {part.live.name for part in parts if _VOCABULARY.fullmatch(part.name)}
@@ -35,7 +35,7 @@ def unreached(lives: Mapping[str, Live], parts: Sequence[Part], probed: Collecti
             rest = live.elements - covered[name]
             if rest and name not in looked_at:
                 missing[name] = f"{rest} of its {live.elements} elements would stay as they are"
-        elif not _inside(live, parts):
+        elif not _inside(live, bound):
             missing[name] = LEFT
     return missing
 
@@ -51,9 +51,10 @@ def _covered(parts: Iterable[Part]) -> dict[str, int]:
 
 def _inside(live: Live, parts: Iterable[Part]) -> bool:
     """Whether it is another name of a bound parameter, or a view of one that has no gaps."""
-    for bound in {part.live.name: part.live for part in parts}.values():
-        if bound.where() == live.where():
-            return True
+    places = {part.live.where(): part.live for part in parts}
+    if live.where() in places:
+        return True
+    for bound in places.values():
         if bound.extent == bound.elements * bound.width and (
                 bound.address <= live.address and
                 live.address + live.extent <= bound.address + bound.extent):
@@ -61,7 +62,7 @@ def _inside(live: Live, parts: Iterable[Part]) -> bool:
     return False
 
 
-def stale_buffers(model: object, lives: Mapping[str, Live], parts: Sequence[Part],
+def stale_buffers(model: object, lives: Mapping[str, Live], bound: Sequence[Part],
                   allowed: Iterable[re.Pattern]) -> dict[str, str]:
     """Buffers of a module that are neither bound nor allowed: engines keep there what they derive
     from weights, and nothing derives it anew."""
@@ -69,7 +70,7 @@ def stale_buffers(model: object, lives: Mapping[str, Live], parts: Sequence[Part
     for name, tensor in _buffers(model):
         if name in lives or tensor.numel() == 0 or any(p.fullmatch(name) for p in allowed):
             continue
-        if tensor.device.type == "meta" or not _inside(live_of(name, tensor), parts):
+        if tensor.device.type == "meta" or not _inside(live_of(name, tensor), bound):
             missing[name] = f"{LEFT}; if it depends on no weights, allow it by a 'static' pattern"
     return missing
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ... import UnsupportedError
 from .checkpoint import Checkpoint, Stored
@@ -60,12 +60,14 @@ def lives_of(model: object, stored: Collection[str] = ()) -> dict[str, Live]:
 
 def plan_bindings(checkpoint: Checkpoint, model: object, topology: Topology | None = None, *,
                   table: Table | None = None, static: Iterable[str] = (), probe: bool = True,
-                  distrusted: Iterable[str] = (), doubted: Iterable[str] = ()) -> BindingPlan:
+                  distrusted: Iterable[str] = (), doubted: Iterable[str] = (),
+                  beside: Sequence[Part] = ()) -> BindingPlan:
     """Where every tensor of `checkpoint` lies in `model`.
 
     `table`: by default that of the configuration's architecture. `static`: patterns of parameters
     that no checkpoint has and that do not depend on one. `distrusted`: tensors that are not where
-    the table has them; `doubted`: those of other ranks. UnsupportedError names what has no place.
+    the table has them; `doubted`: those of other ranks. `beside`: what is bound of another model,
+    whose parameters this one may share. UnsupportedError names what has no place.
     """
     distrusted, static = list(distrusted), list(static)
     topology = topology or Topology()
@@ -101,9 +103,10 @@ def plan_bindings(checkpoint: Checkpoint, model: object, topology: Topology | No
     _refuse(unconfirmed(twins, by_table, _doubts(table, {*distrusted, *doubted})),
             "cannot be told from others by their bytes")
     allowed = [*table.static, *map(re.compile, static)]
-    _refuse(unreached(plan.lives, plan.parts, plan.probed, allowed),
+    bound = [*beside, *plan.parts]
+    _refuse(unreached(plan.lives, plan.parts, bound, plan.probed, allowed),
             "of the engine hold what the checkpoint does not have")
-    _refuse(stale_buffers(model, plan.lives, plan.parts, allowed),
+    _refuse(stale_buffers(model, plan.lives, bound, allowed),
             "of the engine are buffers that the checkpoint does not have")
     _check_widened(plan)
     return plan

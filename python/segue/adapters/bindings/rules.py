@@ -222,7 +222,8 @@ def fused_on_disk(target: str, sections: Callable[[Mapping, int], list[tuple[int
         shape = stored.places
         lengths = sections(context.config, shape[0])
         for splits in context.topology.splits():
-            shares = [_heads(context, splits) if heads else context.topology.share(splits) for _, heads in lengths]
+            shares = [_heads(context, splits) if heads else context.topology.share(splits)
+                      for _, heads in lengths]
             counts = [n // share.parts for (n, _), share in zip(lengths, shares, strict=True)]
             if live.shape == (sum(counts), *shape[1:]):
                 return _sections(stored, live, [n for n, _ in lengths], counts, shares)
