@@ -21,8 +21,7 @@
 namespace segue::python {
 namespace {
 
-// --- DLPack 1, as its header has it
-// ---------------------------------------------------------------
+// --- DLPack 1, as its header has it -------------------------------------------------------
 
 struct DlTensor {
   void* data;
