@@ -85,3 +85,18 @@ def test_buffers_that_the_checkpoint_has_not(tmp_path):
     model.add_module("layer", torch.nn.Module())
     model.layer.rotary_emb, model.rotary_emb = model.rotary_emb, None
     assert plan(tmp_path, base, model).parts
+
+
+def test_scales_that_an_engine_makes_up_where_the_checkpoint_has_none(tmp_path):
+    """vLLM's attention registers them as buffers of ones, and fills them from the checkpoint."""
+    base = {"attn.w": A}
+    model = module_of({name: tensor.clone() for name, tensor in base.items()})
+    for name in ("_k_scale", "_v_scale", "_q_scale", "_prob_scale"):
+        model.attn.register_buffer(name, torch.tensor(1.0))
+    assert plan(tmp_path, base, model).parts
+    scale = torch.full((), 0.5, dtype=torch.float32)
+    for name in ("attn.k_scale", "attn.k_proj.output_scale", "attn.kv_scale"):
+        lives = module_of({"attn.w": A.clone(), name: scale.clone()})
+        lives.attn.register_buffer("_k_scale", scale.clone())
+        with pytest.raises(UnsupportedError, match="'attn._k_scale': an update would leave it"):
+            plan(tmp_path / name, {**base, name: scale}, lives)

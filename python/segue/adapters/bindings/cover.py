@@ -15,8 +15,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from .placement import Live, live_of
 from .rules import Part
 
-EMBEDDING, HEAD = re.compile(r"(.*\.)?embed_tokens\.weight"), re.compile(r"(.*\.)?lm_head\.weight")
+EMBEDDING = re.compile(r"(.*\.)?embed_tokens\.weight")
+HEAD = re.compile(r"(.*\.)?lm_head\.weight")
 _VOCABULARY = re.compile(r"(.*\.)?(embed_tokens\.weight|lm_head\.(weight|bias))")
+# Scales of attention that vLLM registers as buffers of ones, and what they are made of, if anything.
+_SCALES = re.compile(r".*\._(?:[qkv]|prob)_scale")
+_MADE_OF = re.compile(r".*\.(?:[qkv]|kv|prob)(?:_proj\.output)?_scale")
 LEFT = "an update would leave it as it is"
 
 
@@ -38,6 +42,12 @@ def unreached(lives: Mapping[str, Live], parts: Sequence[Part], bound: Sequence[
         elif not _inside(live, bound):
             missing[name] = LEFT
     return missing
+
+
+def fixed_scales(names: Iterable[str]) -> list[re.Pattern]:
+    """Patterns of the scales that engines make up where the checkpoint, with these `names`, has
+    none."""
+    return [] if any(_MADE_OF.fullmatch(name) for name in names) else [_SCALES]
 
 
 def _covered(parts: Iterable[Part]) -> dict[str, int]:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ... import UnsupportedError
 from .checkpoint import Checkpoint, Stored
-from .cover import EMBEDDING, HEAD, stale_buffers, unreached
+from .cover import EMBEDDING, HEAD, fixed_scales, stale_buffers, unreached
 from .elements import integers
 from .placement import Live, live_of, widened
 from .probe import Prober
@@ -102,7 +102,7 @@ def plan_bindings(checkpoint: Checkpoint, model: object, topology: Topology | No
     _refuse(reasons, "has no known place in the engine")
     _refuse(unconfirmed(twins, by_table, _doubts(table, {*distrusted, *doubted})),
             "cannot be told from others by their bytes")
-    allowed = [*table.static, *map(re.compile, static)]
+    allowed = [*table.static, *map(re.compile, static), *fixed_scales(checkpoint.tensors)]
     bound = [*beside, *plan.parts]
     _refuse(unreached(plan.lives, plan.parts, bound, plan.probed, allowed),
             "of the engine hold what the checkpoint does not have")
