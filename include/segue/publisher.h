@@ -97,6 +97,15 @@ struct PublisherOptions {
   KeyFiles keys = {};
 };
 
+// Digests of a version that is begun: of this owner's tensors, or of all owners' together. 32
+// hexadecimal digits; those of the whole are the sums of those of the owners (AddDigests).
+struct VersionDigests {
+  std::string base = {};
+  std::string target = {};
+};
+// The digest of tensors that have these digests. InvalidArgument for what is none.
+Result<std::string> AddDigests(std::span<const std::string> digests);
+
 // One thread at a time calls it; it uses several itself.
 class Publisher {
  public:
@@ -133,6 +142,17 @@ class Publisher {
   // version.
   Status Put(std::span<const SourceTensor> tensors);
   Status PutUnchanged(std::string_view name);
+  // Several owners that can speak to each other, before they commit: what each has adds up to what
+  // all of them settle on, so that all refuse a version that none can make, or all know that it is
+  // there already. Digests(): of this owner's tensors; where one is missing as Commit. Settle():
+  // the sums over all owners. A failure leaves the version begun.
+  Result<VersionDigests> Digests();
+  Status Settle(const VersionDigests& whole);
+  // The same for what they are opened with. VersionMismatch where the lineage is there and the sum
+  // of all owners' digests, `whole`, is that of none of its versions. From here on version() is
+  // known, as it is for a single owner.
+  std::string BaselineDigest() const;
+  Status SettleBaseline(const std::string& whole);
   // Several owners: makes this one's payload durable, so that they can agree that all have done it
   // before any of them commits, which then is a matter of records. A failure discards the version;
   // but where a tensor is missing it stays begun.

@@ -4,6 +4,7 @@
 #include "segue/publisher.h"
 
 #include <nanobind/stl/function.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/unique_ptr.h>
 
 #include <mutex>
@@ -184,6 +185,8 @@ void BindOptions(nb::module_& module) {
       .def_rw("shard_size", &O::shard_size)
       .def_rw("allow_branch", &O::allow_branch)
       .def_rw("threads", &O::threads)
+      .def_rw("device", &O::device)
+      .def_rw("baseline_on_host", &O::baseline_on_host)
       .def_rw("owner", &O::owner)
       .def_rw("owner_count", &O::owner_count)
       .def_rw("session", &O::session)
@@ -238,6 +241,17 @@ void BindVersions(nb::class_<PublisherHandle>& publisher) {
             self.Use([&](Publisher& used) { return used.PutUnchanged(name); });
           },
           nb::arg("name"))
+      .def("digests",
+           [](PublisherHandle& self) {
+             const VersionDigests found = self.Use([](Publisher& used) { return used.Digests(); });
+             return std::pair(found.base, found.target);
+           })
+      .def(
+          "settle",
+          [](PublisherHandle& self, const std::string& base, const std::string& target) {
+            self.Use([&](Publisher& used) { return used.Settle({base, target}); });
+          },
+          nb::arg("base"), nb::arg("target"))
       .def("upload",
            [](PublisherHandle& self) { self.Use([](Publisher& used) { return used.Upload(); }); })
       .def("commit",
@@ -264,6 +278,10 @@ void BindVersions(nb::class_<PublisherHandle>& publisher) {
 }  // namespace
 
 void BindPublisher(nb::module_& module) {
+  module.def(
+      "add_digests",
+      [](const std::vector<std::string>& digests) { return OrRaise(AddDigests(digests)); },
+      nb::arg("digests"), "The digest of tensors that have these digests.");
   BindReports(module);
   BindOptions(module);
   nb::class_<PublisherHandle> publisher(module, "Publisher", "As in segue/publisher.h.");
@@ -278,6 +296,17 @@ void BindPublisher(nb::module_& module) {
            [](PublisherHandle& self) {
              self.Use([](Publisher& used) { return used.MoveBaseline(); });
            })
+      .def("baseline_digest",
+           [](PublisherHandle& self) {
+             return self.Use(
+                 [](Publisher& used) { return Result<std::string>(used.BaselineDigest()); });
+           })
+      .def(
+          "settle_baseline",
+          [](PublisherHandle& self, const std::string& whole) {
+            self.Use([&](Publisher& used) { return used.SettleBaseline(whole); });
+          },
+          nb::arg("whole"))
       .def("version", [](PublisherHandle& self) { return self.held().version; })
       .def("baseline_bytes", [](PublisherHandle& self) { return self.held().baseline_bytes; })
       .def("close", &PublisherHandle::Close);

@@ -10,7 +10,9 @@ imported here; what a tensor belongs to is told by its type.
 import ctypes
 import math
 import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 from segue import _core
 from segue.errors import Error, InvalidArgumentError, UnsupportedError
@@ -49,13 +51,28 @@ BUFFER_DTYPES = {
 }
 
 
+@runtime_checkable
+class Module(Protocol):
+    """A module of torch, whose tensors are those of its `state_dict()`."""
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Names and tensors, which share the module's memory."""
+
+    def named_parameters(self) -> Iterable[tuple[str, Any]]:
+        """Here to tell a module from what else has a `state_dict()`, an optimizer say."""
+
+
+Tensors = Mapping[str, Any] | Iterable[tuple[str, Any]] | Module
+"""What publishers take."""
+
+
 @dataclass(frozen=True)
 class TensorSpec:
     """A tensor that another owner has: only what it is. Stands in a publisher's `base`.
     InvalidArgumentError for what no tensor can be."""
 
     dtype: str
-    shape: tuple
+    shape: tuple[int, ...]
 
     def __post_init__(self):
         if not isinstance(self.dtype, str):
@@ -74,7 +91,8 @@ class TensorSpec:
 class Described:
     """A tensor in memory. `keep`: what must live as long as the bytes are used; `where`: asks the
     tensor anew for (address, bytes), to find out whether it still lies there; `device`: in whose
-    memory it is, "cuda:0" or another, or "" for this process's own."""
+    memory it is, "cuda:0" or another, or "" for this process's own; `writes`: how many torch has
+    counted, 0 where nobody counts."""
 
     name: str
     dtype: str
@@ -83,10 +101,15 @@ class Described:
     nbytes: int
     writable: bool
     keep: tuple
-    where: object
+    where: Callable[[], tuple[int, int]]
     device: str = ""
+    writes: Callable[[], int] = lambda: 0
 
-    def source(self):
+    def state(self) -> tuple[int, ...]:
+        """What changes when the memory is replaced, or written to by what counts its writes."""
+        return (*self.where(), self.writes())
+
+    def source(self) -> tuple[str, str, tuple[int, ...], int, int]:
         """As the module's C++ part takes it."""
         return (self.name, self.dtype, self.shape, self.address, self.nbytes)
 
@@ -137,10 +160,18 @@ def _describe(name, tensor):
     return _describe_buffer(name, tensor)
 
 
-def describe_all(tensors):
-    """Of a mapping, or of pairs of name and tensor; all are alive at once."""
-    pairs = tensors.items() if hasattr(tensors, "items") else tensors
-    described = []
+def pairs_of(tensors: Tensors) -> Iterator[tuple[str, Any]]:
+    """Of a module (its state_dict()), a mapping, or pairs of name and tensor."""
+    if isinstance(tensors, (str, bytes)):
+        raise InvalidArgumentError("tensors are a mapping or pairs (name, tensor), not a string")
+    if not isinstance(tensors, Mapping) and isinstance(tensors, Module):
+        tensors = tensors.state_dict()
+    try:
+        pairs = iter(tensors.items() if hasattr(tensors, "items") else tensors)
+    except TypeError:
+        raise InvalidArgumentError(
+            "tensors are a mapping or pairs (name, tensor), or a module of torch, not a "
+            f"{type(tensors).__name__}") from None
     for pair in pairs:
         try:
             name, tensor = pair
@@ -148,7 +179,15 @@ def describe_all(tensors):
             raise InvalidArgumentError(
                 "tensors are a mapping or pairs (name, tensor); there was "
                 f"{type(pair).__name__}") from None
-        described.append(describe(name, tensor))
+        yield name, tensor
+
+
+def describe_all(tensors: Tensors) -> list[Described]:
+    """Of a module, a mapping, or of pairs of name and tensor, in memory of this process or of a
+    CUDA GPU; all are alive at once."""
+    described = [describe_anywhere(name, tensor) for name, tensor in pairs_of(tensors)]
+    if not described and isinstance(tensors, Iterator):
+        raise InvalidArgumentError("there is no tensor: the iterator was used before")
     return described
 
 
@@ -223,7 +262,8 @@ def _describe_torch(name, tensor):
 
     address = tensor.data_ptr()
     device = f"cuda:{tensor.device.index}" if tensor.device.type == "cuda" else ""
-    return Described(name, dtype, shape, address, size, True, (tensor, storage), where, device)
+    return Described(name, dtype, shape, address, size, True, (tensor, storage), where, device,
+                     lambda: 0 if tensor.is_inference() else tensor._version)
 
 
 # --- numpy ----------------------------------------------------------------------------------------

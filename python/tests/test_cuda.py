@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights in a GPU's memory from Python, on the fake driver: bound through DLPack, updated in
-place, refused where they are on two devices or on none that is there."""
+"""Weights in a GPU's memory from Python, on the fake driver: published and bound through DLPack,
+updated in place, refused where they are on two devices or on none that is there."""
 
+import hashlib
 import multiprocessing
+import pathlib
 import pickle
 
 import pytest
@@ -173,3 +175,51 @@ def test_what_cannot_be_shared_or_mapped(gpu):
         segue.map_gpu_memory(share, "cuda:3")
     with pytest.raises(segue.Error):  # It was freed.
         segue.map_gpu_memory(share)
+
+
+def publish_steps(store, base, put, **options):
+    """Three versions of the model whose tensors `put` gives; what the store then holds."""
+    model = make_model()
+    with segue.Publisher(store, base=base, chunk_size=65536, **options) as publisher:
+        for seed in range(3):
+            step(model, seed)
+            publisher.publish(put(model))
+    return {str(path.relative_to(store)): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in pathlib.Path(store).rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("on_host", [False, True], ids=["baseline on the gpu", "on the host"])
+@pytest.mark.parametrize("profile", ["sparse-zstd", "lz4-zstd"])
+def test_what_a_gpu_publishes_is_what_the_host_does(gpu, tmp_path, on_host, profile):
+    wanted = publish_steps(tmp_path / "host", make_model(), lambda model: model, profile=profile)
+    with on_gpu(gpu, make_model()) as tensors:
+        def put(model):
+            for name, array in model.items():
+                gpu.write(tensors[name].address, array)
+            return tensors
+
+        found = publish_steps(tmp_path / "gpu", tensors, put, profile=profile,
+                              baseline_on_host=on_host)
+    assert found == wanted and len(found) > 5
+
+
+def test_a_gpus_publisher_takes_its_own_memory_alone(gpu, tmp_path):
+    model = make_model()
+    with on_gpu(gpu, model) as tensors:
+        mixed = {**tensors, "layer.0.weight": model["layer.0.weight"]}
+        message = "tensor 'layer.0.weight': it is on device 'cpu', and the publisher's .* 'cuda:0'"
+        with pytest.raises(segue.InvalidArgumentError, match=message):
+            segue.Publisher(tmp_path, base=mixed)
+        with segue.Publisher(tmp_path, base=tensors) as publisher:
+            with pytest.raises(segue.InvalidArgumentError, match=message):
+                publisher.publish(mixed)
+            publisher.begin()
+            with pytest.raises(segue.InvalidArgumentError, match=message):
+                publisher.put("layer.0.weight", model["layer.0.weight"])
+            publisher.discard()
+            assert publisher.publish(tensors).target_version == 1
+        with segue.Publisher(tmp_path, base=model) as publisher:
+            with pytest.raises(segue.InvalidArgumentError, match="device 'cuda:0', and .* 'cpu'"):
+                publisher.publish(tensors)
+        with pytest.raises(segue.InvalidArgumentError, match="device 'cuda:0', and .* 'cpu'"):
+            segue.Publisher(tmp_path, base=tensors, device="cpu")

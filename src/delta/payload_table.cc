@@ -67,23 +67,6 @@ Status CheckDenseRow(const ChunkRow& row, const ChunkPlace& place) {
   return {};
 }
 
-Status CheckRow(const ChunkRow& row, const ChunkPlace& place) {
-  const auto code = static_cast<std::uint8_t>(row.encoding);
-  if (code < 1 || code > 6) {
-    return Unsupported("payload row of chunk " + std::to_string(row.chunk) + ": encoding " +
-                       std::to_string(code) + " is not known");
-  }
-  const std::uint64_t elements = place.size / place.width;
-  if (row.change_count < 1 || row.change_count > elements) {
-    return RowFault(row, std::to_string(row.change_count) + " changes among " +
-                             std::to_string(elements) + " elements");
-  }
-  if (row.encoding != Encoding::kSparse && (row.low_bits != 0 || row.touched != 0)) {
-    return RowFault(row, "sparse fields of another encoding");
-  }
-  return IsDense(row.encoding) ? CheckDenseRow(row, place) : CheckPlanarRow(row, place);
-}
-
 template <typename T, typename Get>
 void AppendColumn(ByteVector& target, const std::vector<ChunkRow>& rows, Get get) {
   for (const ChunkRow& row : rows) AppendLittle<T>(target, static_cast<T>(get(row)));
@@ -164,6 +147,23 @@ Status CheckGroups(const PayloadTable& table, std::uint64_t frames_size, const P
 }
 
 }  // namespace
+
+Status CheckRow(const ChunkRow& row, const ChunkPlace& place) {
+  const auto code = static_cast<std::uint8_t>(row.encoding);
+  if (code < 1 || code > 6) {
+    return Unsupported("payload row of chunk " + std::to_string(row.chunk) + ": encoding " +
+                       std::to_string(code) + " is not known");
+  }
+  const std::uint64_t elements = place.size / place.width;
+  if (row.change_count < 1 || row.change_count > elements) {
+    return RowFault(row, std::to_string(row.change_count) + " changes among " +
+                             std::to_string(elements) + " elements");
+  }
+  if (row.encoding != Encoding::kSparse && (row.low_bits != 0 || row.touched != 0)) {
+    return RowFault(row, "sparse fields of another encoding");
+  }
+  return IsDense(row.encoding) ? CheckDenseRow(row, place) : CheckPlanarRow(row, place);
+}
 
 std::string_view EncodingName(Encoding encoding) {
   switch (encoding) {

@@ -105,6 +105,9 @@ struct Trailer {
   static Result<Trailer> Parse(ByteSpan bytes, std::uint64_t payload_size, const Plan& plan);
 };
 
+// Whether a reader takes the row: the rules that Parse() holds every row to.
+Status CheckRow(const ChunkRow& row, const ChunkPlace& place);
+
 // Reads prelude, trailer and table of a whole payload object.
 Result<PayloadTable> ReadPayloadTable(ByteSpan payload, const Plan& plan);
 

@@ -155,8 +155,16 @@ Digest Baseline::digest() const {
   return sum;
 }
 
-Status Baseline::Prove(const StagedDelta& staged) {
-  return Applier(plan_, staged, view_, *device_).Preflight();
+Status Baseline::Prove(const StagedDelta& staged, const Digest& after) {
+  Digest sum = digest();
+  for (const ChunkRow& row : staged.rows()) {
+    SEGUE_RETURN_IF_ERROR(CheckRow(row, plan_.Chunk(row.chunk)));
+    sum += row.after - row.before;
+  }
+  SEGUE_RETURN_IF_ERROR(Applier(plan_, staged, view_, *device_).Preflight());
+  if (sum == after) return {};
+  return Corruption("the chunks that changed lead to digest " + sum.ToHex() + ", all of them to " +
+                    after.ToHex());
 }
 
 Status Baseline::Advance(const StagedDelta& staged) {

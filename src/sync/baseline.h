@@ -53,8 +53,9 @@ class Baseline {
   std::uint64_t size() const { return size_; }
   bool is_on_device() const { return place_.accelerator != nullptr; }
 
-  // Proves that the delta leads from these bytes to what it states; changes nothing.
-  Status Prove(const StagedDelta& staged);
+  // Proves that the delta leads from these bytes to the digest `after` by rows that a reader takes;
+  // changes nothing. Corruption: it does not, since what it was made of did not hold still.
+  Status Prove(const StagedDelta& staged, const Digest& after);
   // Tainted: the delta did not lead to what it states, and the baseline is of no more use. Any
   // other failure: the baseline is as it was.
   Status Advance(const StagedDelta& staged);

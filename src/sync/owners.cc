@@ -17,7 +17,10 @@ constexpr auto kOwnerPollInterval = std::chrono::milliseconds(50);
 
 }  // namespace
 
-bool HoldsPayload(const Manifest& manifest, const PayloadEntry& payload) {
+bool HoldsPayload(const Manifest& manifest, const PayloadEntry& payload,
+                  const std::optional<std::pair<Digest, Digest>>& whole) {
+  const DeltaIdentity& identity = manifest.identity;
+  if (whole && *whole != std::pair(identity.base_digest, identity.target_digest)) return false;
   if (payload.owner >= manifest.payloads.size()) return false;
   const PayloadEntry& found = manifest.payloads[payload.owner];
   return found.size == payload.size && found.sha256 == payload.sha256;
@@ -60,8 +63,10 @@ Status OwnerExchange::HandIn(const DeltaIdentity& identity, const PayloadEntry& 
   SEGUE_ASSIGN_OR_RETURN(const ByteVector json, store_.Get(name, limits::kManifestSizeMax));
   SEGUE_ASSIGN_OR_RETURN(const OwnerRecord found, OwnerRecord::Parse(json, name));
   if (found == record) return {};
-  return InvalidArgument("owner record '" + name +
-                         "' exists with other content; use a new name with --session");
+  return InvalidArgument(
+      "owner record '" + name +
+      "' exists with other content; use a new name of the session (--session; in "
+      "Python session)");
 }
 
 Status OwnerExchange::WaitFor(std::uint32_t owner, Deadline deadline) {
@@ -178,9 +183,9 @@ Result<bool> OwnerExchange::IsVisible(const DeltaIdentity& identity, const Paylo
   SEGUE_ASSIGN_OR_RETURN(const auto versions, Lineage::ListVersions(store_, lineage.lineage));
   if (!std::binary_search(versions.begin(), versions.end(), version)) return false;
   SEGUE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(store_, lineage, version));
-  if (HoldsPayload(manifest, payload)) return true;
+  if (HoldsPayload(manifest, payload, whole_)) return true;
   return InvalidArgument("version " + std::to_string(version) + " of lineage '" + lineage.lineage +
-                         "' was published without this owner's payload");
+                         "' was published by somebody else, without what this owner has");
 }
 
 Status OwnerExchange::Add(const OwnerRecord& record, std::uint32_t owner, DeltaIdentity& identity,

@@ -6,8 +6,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/plan.h"
@@ -20,8 +22,10 @@
 
 namespace segue {
 
-// Whether the manifest names this very payload: the version has become visible with it.
-bool HoldsPayload(const Manifest& manifest, const PayloadEntry& payload);
+// Whether the manifest names this very payload, and is of the digests that all owners have settled
+// on, where they have: the version has become visible with it.
+bool HoldsPayload(const Manifest& manifest, const PayloadEntry& payload,
+                  const std::optional<std::pair<Digest, Digest>>& whole);
 
 // Without several owners there is nobody to wait for: every call succeeds at once.
 class OwnerExchange {
@@ -34,6 +38,9 @@ class OwnerExchange {
   // From here on owners say themselves which tensors of `plan` they cover; this one covers
   // `tensors`. Both outlive it.
   void SetCoverage(const Plan& plan, const TensorSet& tensors);
+  // What all owners have settled on: the digests of the whole version's base and target. Another
+  // version of that number is not this one, whatever it has of this owner.
+  void SetWhole(const std::pair<Digest, Digest>& whole) { whole_ = whole; }
   // Owner 0: opens a round. From here on only what is handed in to it counts.
   Status OpenRound();
 
@@ -67,8 +74,9 @@ class OwnerExchange {
   Environment& environment_;
   const Plan* plan_ = nullptr;          // Null: every owner covers its share of the chunks.
   const TensorSet* tensors_ = nullptr;  // What this owner covers.
-  TensorSet covered_;                   // Owner 0: by all owners so far.
-  std::string round_;                   // Owner 0's own, or that which is handed in to.
+  std::optional<std::pair<Digest, Digest>> whole_;
+  TensorSet covered_;  // Owner 0: by all owners so far.
+  std::string round_;  // Owner 0's own, or that which is handed in to.
 };
 
 }  // namespace segue

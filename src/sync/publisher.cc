@@ -42,7 +42,22 @@ PublishOptions OptionsOf(const PublisherOptions& options) {
   return publish;
 }
 
+Result<Digest> DigestOf(const std::string& text) {
+  const auto digest = Digest::FromHex(text);
+  if (!digest) return InvalidArgument("'" + text + "' is no digest of 32 hexadecimal digits");
+  return *digest;
+}
+
 }  // namespace
+
+Result<std::string> AddDigests(std::span<const std::string> digests) {
+  Digest sum;
+  for (const std::string& text : digests) {
+    SEGUE_ASSIGN_OR_RETURN(const Digest digest, DigestOf(text));
+    sum += digest;
+  }
+  return sum.ToHex();
+}
 
 class Publisher::Impl {
  public:
@@ -80,6 +95,11 @@ class Publisher::Impl {
     SEGUE_RETURN_IF_ERROR(broken_);
     if (begun_) return InvalidArgument("a version is begun already: commit or discard it");
     SEGUE_RETURN_IF_ERROR(SettlePending());
+    if (version && version_ && *version < *version_) {
+      return InvalidArgument("version " + std::to_string(*version) +
+                             " comes before the one that the publisher is at, " +
+                             std::to_string(*version_) + "; version numbers only grow");
+    }
     publish_.version = version;
     SEGUE_RETURN_IF_ERROR(CheckPublishOptions(publish_));
     SEGUE_RETURN_IF_ERROR(ReadLineage());
@@ -127,6 +147,32 @@ class Publisher::Impl {
     return {};
   }
 
+  Result<VersionDigests> Digests() {
+    SEGUE_RETURN_IF_ERROR(broken_);
+    if (!begun_) return InvalidArgument("no version is begun");
+    SEGUE_RETURN_IF_ERROR(TakeMissing());
+    return VersionDigests{sums_.before.ToHex(), sums_.after.ToHex()};
+  }
+
+  Status Settle(const VersionDigests& whole) {
+    SEGUE_RETURN_IF_ERROR(broken_);
+    if (!begun_) return InvalidArgument("no version is begun");
+    SEGUE_ASSIGN_OR_RETURN(const Digest base, DigestOf(whole.base));
+    SEGUE_ASSIGN_OR_RETURN(const Digest target, DigestOf(whole.target));
+    next_.version.whole = {base, target};
+    SEGUE_ASSIGN_OR_RETURN(next_.is_there, MakeCommit().IsThereAlready(next_.version));
+    return {};
+  }
+
+  std::string BaselineDigest() const { return baseline_->digest().ToHex(); }
+
+  Status SettleBaseline(const std::string& whole) {
+    SEGUE_ASSIGN_OR_RETURN(const Digest digest, DigestOf(whole));
+    SEGUE_RETURN_IF_ERROR(ReadLineage());
+    if (!lineage_) return {};
+    return FindBaseline(digest, "the tensors of all owners");
+  }
+
   Status Upload() {
     SEGUE_RETURN_IF_ERROR(broken_);
     if (!begun_) return InvalidArgument("no version is begun");
@@ -135,7 +181,7 @@ class Publisher::Impl {
     if (options_.owner_count == 1 || next_.encoded) return {};
     Stopwatch watch;
     Status uploaded = Encode(watch);
-    if (uploaded.ok()) uploaded = MakeCommit().CommitPayload(next_.version);
+    if (uploaded.ok() && !next_.is_there) uploaded = MakeCommit().CommitPayload(next_.version);
     if (uploaded.ok()) return {};
     Discard();
     return uploaded.WithContext("the version was discarded");
@@ -147,7 +193,14 @@ class Publisher::Impl {
     SEGUE_RETURN_IF_ERROR(TakeMissing());
     begun_ = false;
     Stopwatch watch;
-    const Status sent = Send(watch);
+    if (!next_.encoded) {
+      const Status encoded = Encode(watch);
+      if (!encoded.ok()) {
+        next_ = Pending();  // The store knows nothing of it.
+        return encoded;
+      }
+    }
+    const Status sent = next_.is_there ? Status() : Send(watch);
     // From here on the store may have the version, whatever was returned.
     pending_ = std::move(next_);
     if (!sent.ok()) return sent;
@@ -225,8 +278,9 @@ class Publisher::Impl {
   struct Pending {
     StagedDelta staged;
     PendingVersion version;
-    bool encoded = false;  // The payload is written; its writer has it until it is uploaded.
-    bool visible = false;  // Known to be; otherwise nobody knows yet.
+    bool encoded = false;   // The payload is written; its writer has it until it is uploaded.
+    bool visible = false;   // Known to be; otherwise nobody knows yet.
+    bool is_there = false;  // All owners have found that it was there before.
   };
 
   Result<std::uint64_t> OpenStoreAndLineage() {
@@ -283,9 +337,13 @@ class Publisher::Impl {
     builder_ =
         std::make_unique<DeltaBuilder>(plan_, *ProfileFromName(options_.profile), options_.threads);
     if (!lineage_ || options_.owner_count > 1) return {};
-    version_ = lineage_->FindVersion(baseline_->digest(), limits::kVersionMax);
+    return FindBaseline(baseline_->digest(), name);
+  }
+
+  Status FindBaseline(const Digest& digest, const std::string& name) {
+    version_ = lineage_->FindVersion(digest, limits::kVersionMax);
     if (version_) return {};
-    return VersionMismatch(name + " have digest " + baseline_->digest().ToHex() +
+    return VersionMismatch(name + " have digest " + digest.ToHex() +
                            ", which is no version of lineage '" + options_.lineage + "'");
   }
 
@@ -315,7 +373,12 @@ class Publisher::Impl {
   Result<std::size_t> FindForPut(std::string_view name) const {
     SEGUE_RETURN_IF_ERROR(broken_);
     if (!begun_) return InvalidArgument("no version is begun");
-    SEGUE_ASSIGN_OR_RETURN(const std::size_t tensor, FindTensor(plan_, name));
+    const auto found = FindTensor(plan_, name);
+    if (!found.ok()) {
+      return InvalidArgument("tensor " + Quoted(name) +
+                             " is none of those that the publisher was opened with");
+    }
+    const std::size_t tensor = found.value();
     const bool has_bytes = plan_.tensors()[tensor].size != 0;
     if (has_bytes && !owned_.Contains(tensor)) {
       return InvalidArgument("tensor " + Quoted(name) + " belongs to another owner");
@@ -389,16 +452,18 @@ class Publisher::Impl {
     }
     if (count == 0) return {};
     return InvalidArgument("tensor " + Quoted(plan_.tensors()[first].spec.name) +
-                           (count == 1 ? "" : " and " + std::to_string(count - 1) + " more") +
-                           " were not put: put them, or say that they are unchanged");
+                           (count == 1 ? " was not put: put it, or say that it is unchanged"
+                                       : " and " + std::to_string(count - 1) +
+                                             " more were not put: put them, or say that they are "
+                                             "unchanged") +
+                           " (PutUnchanged; in Python put_unchanged, missing_is_unchanged)");
   }
 
   Status Encode(Stopwatch& watch) {
     PendingVersion& version = next_.version;
     EncodedGroups early;
     SEGUE_ASSIGN_OR_RETURN(next_.staged, builder_->Take(&early));
-    // What a device has encoded is proven before anybody sees it.
-    if (place_.differ != nullptr) SEGUE_RETURN_IF_ERROR(baseline_->Prove(next_.staged));
+    SEGUE_RETURN_IF_ERROR(Prove());
     SEGUE_ASSIGN_OR_RETURN(version.writer, store_->StartWrite());
     SEGUE_ASSIGN_OR_RETURN(
         const PayloadSummary summary,
@@ -411,9 +476,17 @@ class Publisher::Impl {
     return {};
   }
 
+  // Before anybody sees it: what was encoded, by whatever processor or device, is what it states.
+  Status Prove() {
+    const Status proven = baseline_->Prove(next_.staged, sums_.after);
+    // A device may err; memory of the host that disagrees with itself was written to.
+    if (proven.code() != StatusCode::kCorruption || place_.differ != nullptr) return proven;
+    return InvalidArgument("a tensor was written to while it was compared (" + proven.message() +
+                           "): nothing may write to it until then; nothing was published");
+  }
+
   // Until the version is visible.
   Status Send(Stopwatch& watch) {
-    if (!next_.encoded) SEGUE_RETURN_IF_ERROR(Encode(watch));
     VersionCommit commit = MakeCommit();
     SEGUE_RETURN_IF_ERROR(commit.Run(next_.version));
     if (options_.owner == 0) commit.CleanUp(next_.version);
@@ -437,7 +510,7 @@ class Publisher::Impl {
     if (std::binary_search(versions.begin(), versions.end(), number)) {
       SEGUE_ASSIGN_OR_RETURN(const Manifest manifest,
                              ReadManifest(*store_, PendingRecord(version), number));
-      pending_->visible = HoldsPayload(manifest, version.payload);
+      pending_->visible = HoldsPayload(manifest, version.payload, version.whole);
     }
     if (!pending_->visible) pending_.reset();
     return {};
@@ -524,6 +597,10 @@ Status Publisher::Put(std::string_view name, const std::byte* data, std::uint64_
 Status Publisher::Put(const SourceTensor& tensor) { return impl_->Put(tensor); }
 Status Publisher::Put(std::span<const SourceTensor> tensors) { return impl_->Put(tensors); }
 Status Publisher::PutUnchanged(std::string_view name) { return impl_->PutUnchanged(name); }
+Result<VersionDigests> Publisher::Digests() { return impl_->Digests(); }
+Status Publisher::Settle(const VersionDigests& whole) { return impl_->Settle(whole); }
+std::string Publisher::BaselineDigest() const { return impl_->BaselineDigest(); }
+Status Publisher::SettleBaseline(const std::string& whole) { return impl_->SettleBaseline(whole); }
 Status Publisher::Upload() { return impl_->Upload(); }
 Result<PublishReport> Publisher::Commit() { return impl_->Commit(); }
 void Publisher::Discard() { impl_->Discard(); }

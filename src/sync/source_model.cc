@@ -19,6 +19,9 @@ Result<std::vector<TensorSpec>> SpecsOf(const std::vector<const SourceTensor*>& 
       return Unsupported("tensor '" + tensor->name + "' has the unknown dtype '" + tensor->dtype +
                          "'");
     }
+    if (tensor->name == "__metadata__") {
+      return InvalidArgument("tensor '__metadata__': safetensors keeps that name for itself");
+    }
     if (!specs.empty() && specs.back().name == tensor->name) {
       return InvalidArgument("tensor '" + tensor->name + "' is there twice");
     }

@@ -20,7 +20,7 @@ const DeltaIdentity* FindPublished(const Lineage& lineage, const PublishOptions&
   const auto& manifests = lineage.manifests();
   if (options.version) {
     const auto found = manifests.find(*options.version);
-    const bool same = found != manifests.end() && IsSameStep(found->second.identity, identity);
+    const bool same = found != manifests.end() && HasContentOf(found->second.identity, identity);
     return same ? &found->second.identity : nullptr;
   }
   if (StartsFromNewest(lineage, identity)) return nullptr;
@@ -36,11 +36,12 @@ Status ConsiderBranch(const Lineage& lineage, const PublishOptions& options,
   const std::string base = std::to_string(choice.base);
   const std::string newest = std::to_string(lineage.newest());
   if (!options.allow_branch) {
-    return InvalidArgument("base '" + options.base + "' is version " + base + " of lineage '" +
-                           options.lineage + "', the newest is " + newest +
-                           ": whoever holds a version after " + base +
-                           " could not follow and would have to be rebuilt; publish from version " +
-                           newest + ", or say --branch if the trainer went back");
+    return InvalidArgument(
+        "base '" + options.base + "' is version " + base + " of lineage '" + options.lineage +
+        "', the newest is " + newest + ": whoever holds a version after " + base +
+        " could not follow and would have to be rebuilt; publish from version " + newest +
+        ", or allow a branch if the trainer went back (--branch; in Python "
+        "branch=True)");
   }
   choice.warning = "version " + std::to_string(choice.target) + " starts from version " + base +
                    ", not from the newest, " + newest + ": whoever holds a version after " + base +
@@ -55,12 +56,19 @@ bool IsSameStep(const DeltaIdentity& a, const DeltaIdentity& b) {
          a.target_layout == b.target_layout;
 }
 
+bool HasContentOf(const DeltaIdentity& found, const DeltaIdentity& step) {
+  const bool is_nothing = step.base_digest == step.target_digest;
+  return IsSameStep(found, step) || (is_nothing && found.target_digest == step.target_digest &&
+                                     found.target_layout == step.target_layout);
+}
+
 Status VersionIsTaken(const DeltaIdentity& found, const DeltaIdentity& identity) {
   return InvalidArgument(
       "version " + std::to_string(found.target_version) + " of lineage '" + found.lineage +
       "' exists with other content (digest " + found.target_digest.ToHex() + ", this one has " +
       identity.target_digest.ToHex() +
-      "): somebody else has published it. Publish from its weights, or into a new lineage");
+      "): another step or another publisher has made it. Publish under a number of your own, from "
+      "the newest version's weights");
 }
 
 Status CheckWantedVersion(const Lineage* lineage, const PublishOptions& options) {

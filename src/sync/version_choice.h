@@ -23,6 +23,9 @@ struct VersionChoice {
 
 // The same weights and files at both ends.
 bool IsSameStep(const DeltaIdentity& a, const DeltaIdentity& b);
+// Whether `found`, a version, has the content that `step` would give its number: it is that step,
+// or `step` begins at that very version and changes nothing (a retry after it was published).
+bool HasContentOf(const DeltaIdentity& found, const DeltaIdentity& step);
 
 // What can be said before anything is read: a number that the lineage cannot take is refused.
 // `lineage`: null where the store has none of that name yet.

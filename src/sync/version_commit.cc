@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <tuple>
 #include <utility>
 
 #include "base/limits.h"
@@ -28,17 +29,18 @@ Status CheckOwners(const PublishOptions& options) {
       options.owner >= options.owner_count) {
     return InvalidArgument("owner " + std::to_string(options.owner) + " of " +
                            std::to_string(options.owner_count) +
-                           " does not exist: they are numbered from 0, and --owners says how "
-                           "many there are");
+                           " does not exist: they are numbered from 0, and --owners (in Python "
+                           "owners) says how many there are");
   }
   if (options.owner_count == 1) return {};
   if (!options.version) {
-    return InvalidArgument("several owners need to agree on the version: name it (--version)");
+    return InvalidArgument(
+        "several owners need to agree on the version: name it (--version; in Python step)");
   }
   if (options.session.empty()) {
     return InvalidArgument(
         "several owners need a session: a name that they share, new for each attempt "
-        "(--session)");
+        "(--session; in Python session)");
   }
   const Status session = CheckLineageName(options.session);
   return session.ok() ? session : session.WithContext("the session of several owners (--session)");
@@ -84,6 +86,22 @@ Status VersionCommit::ChooseNumbers(DeltaIdentity& identity) const {
   return CheckAnchorWishes(lineage_, options_.anchors, identity.target_version);
 }
 
+Result<bool> VersionCommit::IsThereAlready(const PendingVersion& pending) {
+  DeltaIdentity identity = pending.identity;
+  std::tie(identity.base_digest, identity.target_digest) = *pending.whole;
+  SEGUE_ASSIGN_OR_RETURN(const VersionChoice choice, ChooseVersion(lineage_, options_, identity));
+  if (choice.already_published) FillReportOf(lineage_->manifests().at(choice.target));
+  return choice.already_published;
+}
+
+void VersionCommit::FillReportOf(const Manifest& manifest) {
+  std::uint64_t payload_bytes = 0;
+  for (const PayloadEntry& entry : manifest.payloads) payload_bytes += entry.size;
+  FillReport(manifest.identity, payload_bytes);
+  report_.already_published = true;
+  report_.committed = true;
+}
+
 Status VersionCommit::Run(PendingVersion& pending) {
   return options_.owner == 0 ? MakeVisible(pending) : HandIn(pending);
 }
@@ -92,8 +110,12 @@ Status VersionCommit::HandIn(PendingVersion& pending) {
   SEGUE_RETURN_IF_ERROR(CommitPayload(pending));
   OwnerExchange owners(store_, options_, environment_);
   if (pending.tensors != nullptr) owners.SetCoverage(plan_, *pending.tensors);
+  if (pending.whole) owners.SetWhole(*pending.whole);
   SEGUE_RETURN_IF_ERROR(owners.HandInUntilVisible(pending.identity, pending.payload));
   report_.committed = true;
+  if (pending.whole) {
+    std::tie(pending.identity.base_digest, pending.identity.target_digest) = *pending.whole;
+  }
   FillReport(pending.identity, pending.payload.size);
   return {};
 }
@@ -107,6 +129,9 @@ Status VersionCommit::MakeVisible(PendingVersion& pending) {
   if (pending.tensors != nullptr) owners.SetCoverage(plan_, *pending.tensors);
   if (options_.owner_count > 1) SEGUE_RETURN_IF_ERROR(owners.OpenRound());
   SEGUE_RETURN_IF_ERROR(owners.Collect(identity, manifest.payloads));
+  if (pending.whole && *pending.whole != std::pair(identity.base_digest, identity.target_digest)) {
+    return InvalidArgument("the owners handed in other digests than they have settled on");
+  }
   SEGUE_ASSIGN_OR_RETURN(VersionChoice choice, ChooseVersion(lineage_, options_, identity));
   identity.base_version = choice.base;
   identity.target_version = choice.target;
@@ -115,18 +140,18 @@ Status VersionCommit::MakeVisible(PendingVersion& pending) {
     if (const auto facts = lineage_->Version(choice.base)) identity.base_layout = facts->layout;
   }
   if (!choice.warning.empty()) report_.warnings.push_back(std::move(choice.warning));
-  report_.already_published = choice.already_published;
   if (choice.already_published) {
     pending.writer.reset();
-    manifest.payloads = lineage_->manifests().at(choice.target).payloads;
-  } else {
-    SEGUE_RETURN_IF_ERROR(CommitPayload(pending));
-    manifest.payloads.front() = pending.payload;
-    SEGUE_RETURN_IF_ERROR(PutPlanAndLayouts(pending));
-    SEGUE_RETURN_IF_ERROR(PutLineage(identity));
-    manifest.identity = identity;
-    SEGUE_RETURN_IF_ERROR(PutManifest(manifest));
+    FillReportOf(lineage_->manifests().at(choice.target));
+    owners.RemoveRecords(report_.warnings);
+    return {};
   }
+  SEGUE_RETURN_IF_ERROR(CommitPayload(pending));
+  manifest.payloads.front() = pending.payload;
+  SEGUE_RETURN_IF_ERROR(PutPlanAndLayouts(pending));
+  SEGUE_RETURN_IF_ERROR(PutLineage(identity));
+  manifest.identity = identity;
+  SEGUE_RETURN_IF_ERROR(PutManifest(manifest));
   std::uint64_t payload_bytes = 0;
   for (const PayloadEntry& entry : manifest.payloads) payload_bytes += entry.size;
   FillReport(identity, payload_bytes);

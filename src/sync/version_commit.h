@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "checkpoint/layout.h"
 #include "checkpoint/plan.h"
@@ -33,6 +34,9 @@ struct PendingVersion {
   const Layout* target_layout = nullptr;  // The same.
   // What this owner of several covers. Null: its share of the chunks.
   const TensorSet* tensors = nullptr;
+  // Of all owners, where they have settled on it: then `identity.base_digest` and `target_digest`
+  // of the version are these, whoever makes it visible.
+  std::optional<std::pair<Digest, Digest>> whole;
 
   void SetPayload(std::uint32_t owner, const PayloadSummary& summary, Digest base_digest,
                   Digest target_digest);
@@ -53,6 +57,9 @@ class VersionCommit {
 
   // The numbers that the version takes as far as they can be known before anything is encoded.
   Status ChooseNumbers(DeltaIdentity& identity) const;
+  // What all owners know alike once `pending.whole` is known: fails where the version cannot be
+  // made; fills the report and returns true where it is there already.
+  Result<bool> IsThereAlready(const PendingVersion& pending);
   // Owner 0: gathers what the others have and makes the version visible; other owners hand in what
   // they have, and wait for the version. Fills the report;
   // `pending.identity` says what it has become.
@@ -75,6 +82,8 @@ class VersionCommit {
   LineageRecord RecordFor(const DeltaIdentity& identity) const;
   void RenewAnchors();
   void FillReport(const DeltaIdentity& identity, std::uint64_t payload_bytes);
+  // Of a version that was there before.
+  void FillReportOf(const Manifest& manifest);
 
   Store& store_;
   const Lineage* lineage_;

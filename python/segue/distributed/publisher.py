@@ -15,7 +15,6 @@ from __future__ import annotations
 import concurrent.futures
 import ctypes
 import hashlib
-import operator
 import os
 import re
 import secrets
@@ -25,9 +24,11 @@ from collections.abc import Callable, Iterable, Mapping
 import torch
 from torch import distributed as dist
 
+from .. import options as checked
 from .. import publisher as single
 from .._core import PublishReport
 from ..errors import Error, InvalidArgumentError, UnavailableError
+from ..tensors import pairs_of
 from .exchange import Exchange, Links, LostRankError, is_plain, plain
 from .meeting import Meetings, failure_of
 from .partitions import Held, hold_all, spec_of
@@ -70,14 +71,9 @@ class Publisher:
 
     def __init__(self, store, tensors: Tensors, *, lineage: str = "default", base=None,
                  group: dist.ProcessGroup | None = None, timeout: float = 600.0, **options):
-        taken = OWN_OPTIONS.intersection(options)
-        if taken:
-            raise InvalidArgumentError(f"{', '.join(sorted(taken))}: the ranks settle that")
         if not dist.is_initialized():
             raise InvalidArgumentError("torch.distributed has no process group yet: make one first")
         group = group or dist.group.WORLD
-        if not isinstance(tensors, (torch.nn.Module, Mapping)) and not callable(tensors):
-            tensors = list(tensors)  # Pairs may come only once.
         self._tensors, self._timeout = tensors, timeout
         if dist.get_rank(group) < 0:
             raise InvalidArgumentError("this rank is not in the group")
@@ -89,14 +85,14 @@ class Publisher:
         self._handles: list = []
         settings = {key: repr(options[key]) for key in sorted(SHARED_OPTIONS & options.keys())}
         settings.update(lineage=lineage, base="tensors" if base is None else "files")
-        held = self._settle(group, settings)
+        held = self._settle(group, settings, options)
         self._core = self._open(store, held, base,
                                 self._owner_options({"lineage": lineage, "threads": _own_cores(),
                                                      **options}))
 
     # --- Opening ----------------------------------------------------------------------------------
 
-    def _settle(self, group, settings):
+    def _settle(self, group, settings, options):
         """The meeting in which ranks say what they hold, and who owns what comes out."""
         names = dist.PrefixStore("segue", dist.distributed_c10d._get_default_store())
         place = hashlib.sha256(repr(self._ranks).encode()).hexdigest()[:16]
@@ -109,15 +105,25 @@ class Publisher:
             _openings[group] = opening.attempt
         record: dict = {"settings": settings}
         held: dict[str, Held] = {}
+        own: Exception | None = None
         try:
+            taken = OWN_OPTIONS.intersection(options)
+            if taken:
+                raise InvalidArgumentError(f"{', '.join(sorted(taken))}: the ranks settle that")
+            if not isinstance(self._tensors, (torch.nn.Module, Mapping)) and \
+                    not callable(self._tensors):
+                self._tensors = list(pairs_of(self._tensors))  # Pairs may come only once.
             held = self._hold(None)
             record["holds"] = [one.declaration() for one in held.values()]
         except Exception as error:
+            own = error
             record["failure"] = failure_of(error)
         try:
             answer = opening.meet("open", record, self._decide_opening)
         except BaseException as error:
             self._leave(opening, ("open",), error)
+            if own is not None:
+                raise error from _cause(own)
             raise
         self._shared = [Shared.from_json(value) for value in answer["shared"]]
         self._exchange = Exchange(self._shared, self._rank, len(self._ranks))
@@ -148,9 +154,16 @@ class Publisher:
         except Exception as error:
             failure = self._failed(error)
         try:
-            self._meetings.meet("opened", {"failure": failure}, lambda _: True)
+            digest = "" if core is None else core.baseline_digest
+            whole = self._meetings.meet(
+                "opened", {"failure": failure, "digest": digest}, lambda records:
+                single.add_digests(record["digest"] for record in records))
+            # Every rank knows from here on which version all of them begin at.
+            failure = self._try(lambda: core.settle_baseline(whole)) \
+                if len(self._ranks) > 1 else None
+            self._meetings.meet("settled", {"failure": failure}, lambda _: True)
         except BaseException as error:
-            self._leave(self._meetings, ("opened",), error)
+            self._leave(self._meetings, ("opened", "settled"), error)
             if core is not None:
                 core.close()
             raise
@@ -206,30 +219,35 @@ class Publisher:
         version, baselines are as before, and ranks that are there may publish again. (Where only
         the answer of the last step was lost the version may be there: the next publish finds out.)
         """
-        step = operator.index(step)
         if self._committing is not None:
             concurrent.futures.wait([self._committing])
             self._committing = None
         self._meetings.next_attempt(f"version {step}")
+        own: Exception | None = None
         try:
-            record, held = self._begin_with(step, tensors)
+            record, held, own = self._begin_with(step, tensors)
             fresh = self._meetings.meet("begin", record, self._decide_beginning)
-            failure = self._compare(step, held, fresh)
-            self._meetings.meet("compared", {"failure": failure}, lambda _: True)
+            record = self._compare(step, held, fresh)
+            whole = self._meetings.meet("compared", record, self._add_up)
         except BaseException as error:
             self._core.discard()
             self._leave(self._meetings, ("begin", "compared"), error)
+            if own is not None:
+                raise error from _cause(own)
             raise
         if wait:
-            return self._commit(step)
+            return self._commit(step, whole)
         self._thread = self._thread or concurrent.futures.ThreadPoolExecutor(1, "segue-commit")
-        self._committing = self._thread.submit(self._commit, step)
+        self._committing = self._thread.submit(self._commit, step, whole)
         return self._committing
 
-    def attach(self, optimizer: torch.optim.Optimizer, *, every: int = 1, step: int = 0,
+    def attach(self, optimizer: torch.optim.Optimizer, *, every: int = 1,
+               step: int | None = None,
                wait: bool = True, on_error: Callable[[Error], None] | None = None):
         """Publishes after every `every`-th step of the optimizer, as the version whose number is
-        the count of its steps; `step`: how many it has done already. Returns a handle whose
+        the count of its steps; `step`: how many it has done already, None for the version that the
+        publisher begins at (0 in a new lineage), which is right for a trainer that goes on from the
+        checkpoint of that version. Returns a handle whose
         `remove()` ends it. Where several optimizers train the model, attach to the one that steps
         last.
 
@@ -237,9 +255,8 @@ class Publisher:
         to `on_error`, and training goes on: the next version holds the lost one's changes too. With
         `wait` off what a thread's part failed with comes out after the publish that follows it, or
         of `close()`."""
-        count = step
-        if every < 1:
-            raise InvalidArgumentError(f"every {every} steps: at least 1")
+        every = checked.count("every", every, 1)
+        count = (self.version or 0) if step is None else checked.count("step", step)
 
         def after_step(*_):
             nonlocal count
@@ -267,19 +284,35 @@ class Publisher:
     def _hold(self, tensors):
         tensors = self._tensors if tensors is None else tensors
         if callable(tensors) and not isinstance(tensors, torch.nn.Module):
-            tensors = tensors()
+            tensors = self._ask(tensors)
         return hold_all(tensors)
 
+    @staticmethod
+    def _ask(call):
+        """What the trainer's callable gives, all of it."""
+        try:
+            given = call()
+            whole = isinstance(given, (torch.nn.Module, Mapping))
+            return given if whole else list(pairs_of(given))
+        except Error:
+            raise
+        except Exception as error:
+            kind = UnavailableError if isinstance(error, OSError) else InvalidArgumentError
+            raise kind("the callable that gives the tensors raised "
+                       f"{type(error).__name__}: {error}") from error
+
     def _begin_with(self, step, tensors):
-        """What this rank says at the beginning, and what it holds."""
-        record: dict = {"step": step, "links": not self._exchange.needed or self._links is not None}
+        """What this rank says at the beginning, what it holds, and what it fails with."""
+        record: dict = {"links": not self._exchange.needed or self._links is not None}
         held: dict[str, Held] = {}
         try:
+            record["step"] = checked.count("step", step)
             held = self._hold(tensors)
             self._check_as_declared(held)
         except Exception as error:
             record["failure"] = failure_of(error)
-        return record, held
+            return record, held, error
+        return record, held, None
 
     def _check_as_declared(self, held):
         for name, one in held.items():
@@ -302,8 +335,9 @@ class Publisher:
         return not all(record["links"] for record in records)
 
     def _compare(self, step, held, fresh):
-        """Everything until this rank's part of the delta is complete; returns what it fails with.
-        A rank that fails goes through the rounds all the same, for the others' sake."""
+        """Everything until this rank's part of the delta is complete; returns what the meeting is
+        told: its digests, or what it fails with. A rank that fails goes through the rounds all the
+        same, for the others' sake."""
         try:
             if fresh:
                 self._disconnect()
@@ -315,11 +349,17 @@ class Publisher:
                 failure = failure or self._try(lambda: self._core.put(name, tensor))
             written = [name for name, one in held.items() if one.write_counts() != counts[name]]
             if failure is None and written:
-                return ("invalid_argument", f"tensor '{written[0]}' was written to while it was "
-                        "published: nothing may until publish returns")
-            return failure
+                failure = ("invalid_argument", f"tensor '{written[0]}' was written to while it "
+                           "was published: nothing may until publish returns")
+            return {"failure": failure} if failure else {"digests": self._core.digests()}
         except Exception as error:
-            return self._failed(error)
+            return {"failure": self._failed(error)}
+
+    @staticmethod
+    def _add_up(records):
+        """The digests of the whole version, at its base and now."""
+        return [single.add_digests(record["digests"][which] for record in records)
+                for which in range(2)]
 
     def _put_own(self, held):
         """What this rank owns and has all of: in place, or a copy at a time."""
@@ -371,10 +411,17 @@ class Publisher:
         for name in names:
             meetings.excuse(name, failure_of(error))
 
-    def _commit(self, step):
-        """Uploads, and commits once all have: from there on it is a matter of small records."""
+    def _settle_and_upload(self, whole):
+        if len(self._ranks) > 1:
+            self._core.settle(*whole)
+        self._core.upload()
+
+    def _commit(self, step, whole):
+        """Uploads, and commits once all have: from there on it is a matter of small records. What
+        `whole` tells all ranks alike, that the version cannot be made or is there already, ends it
+        on all of them before."""
         try:
-            failure = self._try(self._core.upload)
+            failure = self._try(lambda: self._settle_and_upload(whole))
             self._meetings.meet("uploaded", {"failure": failure}, lambda _: True)
         except BaseException as error:
             self._core.discard()
@@ -436,6 +483,11 @@ class Publisher:
 
     def __reduce__(self):
         raise TypeError("a Publisher cannot be pickled: open one on each rank")
+
+
+def _cause(error):
+    """Of what this rank's meeting raises: the trainer's own exception, where there is one."""
+    return error if error.__cause__ is None else error.__cause__
 
 
 def _own_cores():
