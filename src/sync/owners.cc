@@ -139,8 +139,8 @@ OwnerExchange::Deadline OwnerExchange::DeadlineIn(double seconds) const {
          std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
 }
 
-Status OwnerExchange::HandInUntilVisible(const DeltaIdentity& identity,
-                                         const PayloadEntry& payload) {
+Status OwnerExchange::HandInUntilVisible(const DeltaIdentity& identity, const PayloadEntry& payload,
+                                         bool was_there) {
   // Owner 0 may begin to wait for the slowest one only after this owner does.
   const Deadline deadline = DeadlineIn(2 * options_.owner_timeout_seconds);
   std::set<std::string> answered;
@@ -148,7 +148,8 @@ Status OwnerExchange::HandInUntilVisible(const DeltaIdentity& identity,
     // Only a version to which something was handed in is ours; looked for first, since the round is
     // closed by then.
     if (!answered.empty()) {
-      SEGUE_ASSIGN_OR_RETURN(const bool visible, IsVisible(identity, payload));
+      SEGUE_ASSIGN_OR_RETURN(const bool visible,
+                             was_there ? IsTakenAway() : IsVisible(identity, payload));
       if (visible) return {};
     }
     SEGUE_RETURN_IF_ERROR(HandInToRounds(identity, payload, answered));
@@ -173,6 +174,13 @@ Status OwnerExchange::HandInToRounds(const DeltaIdentity& identity, const Payloa
     answered.insert(*round);
   }
   return {};
+}
+
+// Owner 0 removes records where a publish has succeeded, and leaves them where it has failed.
+Result<bool> OwnerExchange::IsTakenAway() {
+  SEGUE_ASSIGN_OR_RETURN(const auto names, store_.List(Folder()));
+  const std::string file = RecordName(options_.owner).substr(Folder().size() + 1);
+  return std::find(names.begin(), names.end(), file) == names.end();
 }
 
 Result<bool> OwnerExchange::IsVisible(const DeltaIdentity& identity, const PayloadEntry& payload) {

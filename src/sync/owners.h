@@ -49,7 +49,10 @@ class OwnerExchange {
   Status Collect(DeltaIdentity& identity, std::vector<PayloadEntry>& payloads);
   // Owners other than 0: hands in to each that is open until the version that has
   // `payload` is visible. Unavailable when it is not in twice the time that owner 0 waits.
-  Status HandInUntilVisible(const DeltaIdentity& identity, const PayloadEntry& payload);
+  // `was_there`: a version of that number was visible before, so that being visible says nothing:
+  // it is this one once owner 0 has found so, and removed what was handed in.
+  Status HandInUntilVisible(const DeltaIdentity& identity, const PayloadEntry& payload,
+                            bool was_there = false);
   // Owner 0, at the end. What stays becomes a warning.
   void RemoveRecords(std::vector<std::string>& warnings);
 
@@ -63,6 +66,7 @@ class OwnerExchange {
   Status HandInToRounds(const DeltaIdentity& identity, const PayloadEntry& payload,
                         std::set<std::string>& answered);
   Result<bool> IsVisible(const DeltaIdentity& identity, const PayloadEntry& payload);
+  Result<bool> IsTakenAway();
   Status WaitFor(std::uint32_t owner, Deadline deadline);
   Status Add(const OwnerRecord& record, std::uint32_t owner, DeltaIdentity& identity,
              std::vector<PayloadEntry>& payloads) const;

@@ -201,6 +201,8 @@ class Publisher::Impl {
       }
     }
     const Status sent = next_.is_there ? Status() : Send(watch);
+    // A version that was there before says nothing of this one.
+    if (!sent.ok() && MakeCommit().WasThere()) return sent;
     // From here on the store may have the version, whatever was returned.
     pending_ = std::move(next_);
     if (!sent.ok()) return sent;

@@ -490,6 +490,38 @@ TEST_F(OwnersOfPublisherTest, DeadRank) {
   ExpectReaches(0, 1);
 }
 
+// A new job that begins to count anew: an owner whose tensors do not change has the payload of
+// every version. It must not take an old one for its own that owner 0 refuses.
+TEST_F(OwnersOfPublisherTest, OldNumberAfterARestart) {
+  OpenOwners(30);
+  for (std::uint64_t version = 1; version <= 3; ++version) {
+    trainer_.tensors()[0].bytes[version] ^= std::byte{1};
+    for (const Status& status : PublishAll(version)) {
+      ASSERT_TRUE(status.ok()) << status.ToString();
+    }
+  }
+  for (const auto& status : PublishAll(2)) {
+    EXPECT_THAT(status.message(), HasSubstr("comes before the one that the publisher is at, 3"));
+  }
+  owners_.clear();
+  for (std::uint32_t owner = 0; owner < kOwners; ++owner) {
+    PublisherOptions options = OwnerOptions(owner, 0.5);
+    options.session = "job-again";
+    owners_.push_back(
+        std::move(Publisher::Open(options, SourcesOf(trainer_, owner, kOwners))).value());
+  }
+  for (const std::uint64_t version : {2u, 1u, 2u}) {
+    for (const Status& status : PublishAll(version)) EXPECT_FALSE(status.ok());
+    for (const auto& owner : owners_) EXPECT_EQ(owner->version(), std::nullopt);
+  }
+  // The last step again is no other one: all know that it is there.
+  for (const Status& status : PublishAll(3)) EXPECT_TRUE(status.ok()) << status.ToString();
+  for (const auto& owner : owners_) EXPECT_EQ(owner->version(), 3u);
+  trainer_.tensors()[1].bytes[5] ^= std::byte{1};
+  for (const Status& status : PublishAll(4)) EXPECT_TRUE(status.ok()) << status.ToString();
+  for (const auto& owner : owners_) EXPECT_EQ(owner->version(), 4u);
+}
+
 // What owners handed in for a step that came to nothing is in no later version, whoever failed.
 TEST_F(OwnersOfPublisherTest, LeftoversNeverMatch) {
   OpenOwners(1);

@@ -102,6 +102,11 @@ void VersionCommit::FillReportOf(const Manifest& manifest) {
   report_.committed = true;
 }
 
+bool VersionCommit::WasThere() const {
+  return lineage_ != nullptr && options_.version &&
+         lineage_->manifests().contains(*options_.version);
+}
+
 Status VersionCommit::Run(PendingVersion& pending) {
   return options_.owner == 0 ? MakeVisible(pending) : HandIn(pending);
 }
@@ -111,7 +116,7 @@ Status VersionCommit::HandIn(PendingVersion& pending) {
   OwnerExchange owners(store_, options_, environment_);
   if (pending.tensors != nullptr) owners.SetCoverage(plan_, *pending.tensors);
   if (pending.whole) owners.SetWhole(*pending.whole);
-  SEGUE_RETURN_IF_ERROR(owners.HandInUntilVisible(pending.identity, pending.payload));
+  SEGUE_RETURN_IF_ERROR(owners.HandInUntilVisible(pending.identity, pending.payload, WasThere()));
   report_.committed = true;
   if (pending.whole) {
     std::tie(pending.identity.base_digest, pending.identity.target_digest) = *pending.whole;

@@ -60,6 +60,8 @@ class VersionCommit {
   // What all owners know alike once `pending.whole` is known: fails where the version cannot be
   // made; fills the report and returns true where it is there already.
   Result<bool> IsThereAlready(const PendingVersion& pending);
+  // Whether a version of the number that is wanted was there when this publish began.
+  bool WasThere() const;
   // Owner 0: gathers what the others have and makes the version visible; other owners hand in what
   // they have, and wait for the version. Fills the report;
   // `pending.identity` says what it has become.
