@@ -99,6 +99,7 @@ class Publisher:
         options.device = self._device
         options.baseline_on_host = checked.flag("baseline_on_host", baseline_on_host)
         self._publishing = threading.Lock()
+        self._name = f"lineage {options.lineage!r} in {options.store!r}"
         self._core = self._open(options, base, owned, device is None)
 
     def _open(self, options: Any, base: Base, owned: Sequence[str] | None, any_device: bool) -> Any:
@@ -265,6 +266,9 @@ class Publisher:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        return f"<segue.Publisher of {self._name}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Publisher cannot be pickled: open one in each process")

@@ -20,6 +20,7 @@ import re
 import secrets
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import distributed as dist
@@ -161,13 +162,21 @@ class Publisher:
             # Every rank knows from here on which version all of them begin at.
             failure = self._try(lambda: core.settle_baseline(whole)) \
                 if len(self._ranks) > 1 else None
-            self._meetings.meet("settled", {"failure": failure}, lambda _: True)
+            version = core.version
+            self._meetings.meet("settled", {"failure": failure, "version": version},
+                                self._check_same_version)
         except BaseException as error:
             self._leave(self._meetings, ("opened", "settled"), error)
             if core is not None:
                 core.close()
             raise
         return core
+
+    def _check_same_version(self, records):
+        found = [record["version"] for record in records]
+        if any(version != found[0] for version in found):
+            raise InvalidArgumentError(f"the ranks begin at versions {found}: they have not opened "
+                                       "the same store")
 
     def _open_from_tensors(self, store, held, options):
         """Their bytes now, written to where the baseline is to have them."""
@@ -243,7 +252,7 @@ class Publisher:
 
     def attach(self, optimizer: torch.optim.Optimizer, *, every: int = 1,
                step: int | None = None,
-               wait: bool = True, on_error: Callable[[Error], None] | None = None):
+               wait: bool = True, on_error: Callable[[Error], None] | None = None) -> Any:
         """Publishes after every `every`-th step of the optimizer, as the version whose number is
         the count of its steps; `step`: how many it has done already, None for the version that the
         publisher begins at (0 in a new lineage), which is right for a trainer that goes on from the

@@ -3,6 +3,7 @@
 refuse it, or all know that it is there. And who refuses early, on one rank alone, fails all of them
 at once."""
 
+import shutil
 import time
 
 import pytest
@@ -95,6 +96,29 @@ def test_the_same_step_again(tmp_path, count):
     assert held == own_held == before_held == 1 and new[:2] == (False, 2)
     assert strange == "VersionMismatchError"
     assert versions(tmp_path) == [1, 2] and engine_reaches(str(tmp_path), 2)
+
+
+def other_stores(rank, store):
+    """Rank 1 has an old copy of the store."""
+    return outcome_of_opening(store if rank == 0 else store + "-copy")
+
+
+def outcome_of_opening(store):
+    try:
+        open_publisher(store, full_model(1)).close()
+    except segue.Error as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def test_ranks_that_have_not_one_store(tmp_path):
+    store = str(tmp_path / "store")
+    with segue.Publisher(store, base=full_model(1), chunk_size=4096) as publisher:
+        publisher.publish(full_model(1), step=1)
+        shutil.copytree(store, store + "-copy")
+        publisher.publish(full_model(1), step=2)
+    for said in run_ranks(2, other_stores, store):
+        assert said.startswith("InvalidArgumentError: ") and "versions [2, 1]" in said
 
 
 def train(rank, store):
