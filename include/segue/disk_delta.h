@@ -89,6 +89,7 @@ struct PullOptions {
   std::string source = {};
   std::uint64_t target_version = 0;
   std::string base = {};                // Version 0, for a checkpoint without state; may be empty.
+  std::vector<std::string> kept = {};   // Further checkpoints that no pull may change.
   std::vector<std::string> roots = {};  // Paths must lead below one of them; none: anywhere.
   unsigned threads = 0;
 };

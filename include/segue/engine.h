@@ -77,6 +77,10 @@ class EngineWeights {
   // Waits until the segment `name` is there and whole. NotFound when it is not at the deadline;
   // ResourceExhausted when every engine slot of it is taken; Corruption when it is no segment.
   static Result<EngineWeights> Attach(const std::string& name, std::chrono::milliseconds deadline);
+  // The same, but Unavailable once `stop` says so, which is asked while it waits.
+  static Result<EngineWeights> AttachUnless(const std::function<bool()>& stop,
+                                            const std::string& name,
+                                            std::chrono::milliseconds deadline);
 
   EngineWeights(EngineWeights&& other) noexcept;
   EngineWeights& operator=(EngineWeights&& other) noexcept;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files on POSIX. Short reads and writes and EINTR are handled here and nowhere else.
+// Files on POSIX, by the places of their paths (base/file_place.h). Short reads and writes and EINTR are handled here and nowhere else.
 #include "base/file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -14,7 +15,11 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <utility>
+
+#include "base/allocated.h"
+#include "base/file_place.h"
 
 namespace segue {
 namespace {
@@ -23,7 +28,7 @@ namespace {
 class Descriptor {
  public:
   Descriptor(const std::string& path, int flags, mode_t mode = 0)
-      : value_(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, mode)) {}
+      : value_(OpenPath(path, flags | O_NONBLOCK, mode)) {}
   ~Descriptor() {
     if (value_ >= 0) ::close(value_);
   }
@@ -35,6 +40,31 @@ class Descriptor {
  private:
   int value_;
 };
+
+// The calls themselves, by the place of a path.
+int Unlink(const std::string& path) {
+  const FilePlace place = LocateFile(path);
+  if (place.error == 0) return ::unlinkat(place.folder, place.name.c_str(), 0);
+  errno = -place.error;
+  return -1;
+}
+
+int MakeFolder(const std::string& path) {
+  const FilePlace place = LocateFile(path);
+  if (place.error == 0) return ::mkdirat(place.folder, place.name.c_str(), 0777);
+  errno = -place.error;
+  return -1;
+}
+
+int Rename(const std::string& source, const std::string& target, unsigned flags) {
+  const FilePlace from = LocateFile(source);
+  const FilePlace to = LocateFile(target);
+  if (from.error == 0 && to.error == 0) {
+    return ::renameat2(from.folder, from.name.c_str(), to.folder, to.name.c_str(), flags);
+  }
+  errno = from.error != 0 ? -from.error : -to.error;
+  return -1;
+}
 
 Status ReadExactly(int descriptor, const std::string& path, std::uint64_t offset,
                    MutableByteSpan target) {
@@ -130,7 +160,7 @@ Status MappedFile::Sync() {
 }
 
 Result<OutputFile> OutputFile::Create(const std::string& path) {
-  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return ErrnoStatus("create", path);
+  if (Unlink(path) != 0 && errno != ENOENT) return ErrnoStatus("create", path);
   Descriptor file(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0644);
   if (file.get() < 0) return ErrnoStatus("create", path);
   OutputFile output;
@@ -221,7 +251,7 @@ Status WriteFileAtomic(const std::string& path, ByteSpan bytes) {
     return RenameFile(temporary, path);
   };
   if (Status status = write(); !status.ok()) {
-    ::unlink(temporary.c_str());
+    (void)Unlink(temporary);
     return status;
   }
   return SyncDirectory(DirectoryOf(path));
@@ -266,31 +296,39 @@ Result<std::uint64_t> FreeSpace(const std::string& path) {
 }
 
 Result<std::vector<std::string>> ListDirectory(const std::string& directory) {
-  std::error_code error;
+  Descriptor folder(directory, O_RDONLY | O_DIRECTORY);
+  if (folder.get() < 0) return ErrnoStatus("list directory", directory);
+  const auto close = [](DIR* stream) { ::closedir(stream); };
+  // The descriptor is a folder's: null only for want of memory.
+  const std::unique_ptr<DIR, decltype(close)> stream(Allocated(::fdopendir(folder.get())), close);
+  (void)folder.release();
   std::vector<std::string> names;
-  std::filesystem::directory_iterator iterator(directory, error);
-  for (; !error && iterator != std::filesystem::directory_iterator(); iterator.increment(error)) {
-    names.push_back(iterator->path().filename().string());
+  errno = 0;
+  while (const dirent* const entry = ::readdir(stream.get())) {
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+    errno = 0;
   }
-  if (error) {
-    errno = error.value();
-    return ErrnoStatus("list directory", directory);
-  }
+  if (errno != 0) return ErrnoStatus("list directory", directory);
   std::sort(names.begin(), names.end());
   return names;
 }
 
 Status MakeDirectories(const std::string& directory) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (!error) return {};
-  errno = error.value();
+  int made = MakeFolder(directory);
+  const std::string above = DirectoryOf(directory);
+  if (made != 0 && errno == ENOENT && above != directory) {
+    SEGUE_RETURN_IF_ERROR(MakeDirectories(above));
+    made = MakeFolder(directory);
+  }
+  // What is there already is a folder, or a link to one.
+  if (made == 0 || Descriptor(directory, O_PATH | O_DIRECTORY).get() >= 0) return {};
   return ErrnoStatus("create directory", directory);
 }
 
 Status CheckOwnDirectory(const std::string& directory) {
   struct stat info {};
-  if (::lstat(directory.c_str(), &info) != 0) {
+  if (ExaminePath(directory, info) != 0) {
     return errno == ENOENT ? Status() : ErrnoStatus("examine", directory);
   }
   if (S_ISDIR(info.st_mode)) return {};
@@ -300,36 +338,40 @@ Status CheckOwnDirectory(const std::string& directory) {
 }
 
 Status MakeOwnDirectory(const std::string& directory) {
-  if (::mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) {
+  if (MakeFolder(directory) != 0 && errno != EEXIST) {
     return ErrnoStatus("create directory", directory);
   }
   return CheckOwnDirectory(directory);
 }
 
 Status RemoveFile(const std::string& path) {
-  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return ErrnoStatus("remove", path);
+  if (Unlink(path) != 0 && errno != ENOENT) return ErrnoStatus("remove", path);
   return {};
 }
 
 Status RemoveTree(const std::string& directory) {
+  const FilePlace place = LocateFile(directory);
   std::error_code error;
-  std::filesystem::remove_all(directory, error);
+  if (!place.confined) {
+    std::filesystem::remove_all(directory, error);
+  } else if (place.error == 0) {
+    std::filesystem::remove_all(PinnedPath(place.folder, place.name), error);
+  } else if (place.error != -ENOENT) {
+    error.assign(-place.error, std::generic_category());
+  }
   if (!error) return {};
   errno = error.value();
   return ErrnoStatus("remove directory", directory);
 }
 
 Status RenameFile(const std::string& source, const std::string& target) {
-  if (::rename(source.c_str(), target.c_str()) != 0) return ErrnoStatus("rename to", target);
-  return {};
+  return Rename(source, target, 0) == 0 ? Status() : ErrnoStatus("rename to", target);
 }
 
 Status RenameToNew(const std::string& source, const std::string& target) {
   const auto exists = [&] { return InvalidArgument("'" + target + "' exists already"); };
   if (FileExists(target)) return exists();
-  if (::renameat2(AT_FDCWD, source.c_str(), AT_FDCWD, target.c_str(), RENAME_NOREPLACE) == 0) {
-    return {};
-  }
+  if (Rename(source, target, RENAME_NOREPLACE) == 0) return {};
   if (errno == EEXIST) return exists();
   // Some network file systems know no flags.
   if (errno == EINVAL || errno == ENOSYS) return RenameFile(source, target);
@@ -338,12 +380,13 @@ Status RenameToNew(const std::string& source, const std::string& target) {
 
 bool FileExists(const std::string& path) {
   struct stat info {};
-  return ::lstat(path.c_str(), &info) == 0;
+  return ExaminePath(path, info) == 0;
 }
 
 Result<std::uint64_t> FileSize(const std::string& path) {
+  const Descriptor file(path, O_PATH);
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return ErrnoStatus("examine", path);
+  if (file.get() < 0 || ::fstat(file.get(), &info) != 0) return ErrnoStatus("examine", path);
   return static_cast<std::uint64_t>(info.st_size);
 }
 

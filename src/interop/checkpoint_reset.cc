@@ -106,7 +106,7 @@ Status CheckpointReset::Resume() {
 }
 
 Status CheckpointReset::Build(const Checkpoint& seed, const DeltaChain& chain, unsigned threads,
-                              const PathCheck& copies, std::vector<std::string>& warnings) {
+                              const PathPin& copies, std::vector<std::string>& warnings) {
   SEGUE_RETURN_IF_ERROR(Discard());
   SEGUE_RETURN_IF_ERROR(MakeOwnDirectory(next_));
   files_.clear();
@@ -159,7 +159,7 @@ Status CheckpointReset::WriteShard(const Checkpoint& seed, const Shard& shard,
 }
 
 // Configuration, tokenizer and the like.
-Status CheckpointReset::CopyOthers(const Checkpoint& seed, const PathCheck& copies,
+Status CheckpointReset::CopyOthers(const Checkpoint& seed, const PathPin& copies,
                                    std::vector<std::string>& warnings) {
   SEGUE_ASSIGN_OR_RETURN(const auto names, ListDirectory(seed.directory()));
   for (const std::string& name : names) {
@@ -169,8 +169,8 @@ Status CheckpointReset::CopyOthers(const Checkpoint& seed, const PathCheck& copi
       continue;
     }
     if (copies) {
-      if (const Status allowed = copies(path); !allowed.ok()) {
-        warnings.push_back("not copied: " + allowed.message());
+      if (const auto allowed = copies(path); !allowed.ok()) {
+        warnings.push_back("not copied: " + allowed.status().message());
         continue;
       }
     }

@@ -27,7 +27,7 @@ class CheckpointReset {
   // Builds the files of `seed` with the chain's changes, and of its other files those that `copies`
   // allows. Nothing but `.weight_sync/next` is written.
   Status Build(const Checkpoint& seed, const DeltaChain& chain, unsigned threads,
-               const PathCheck& copies, std::vector<std::string>& warnings);
+               const PathPin& copies, std::vector<std::string>& warnings);
   // Begins the reset and finishes it: the checkpoint is at `version`. Tainted where it fails after
   // the beginning.
   Status Commit(std::uint64_t version);
@@ -37,7 +37,7 @@ class CheckpointReset {
  private:
   Status WriteShard(const Checkpoint& seed, const Shard& shard, const DeltaChain& chain,
                     unsigned threads);
-  Status CopyOthers(const Checkpoint& seed, const PathCheck& copies,
+  Status CopyOthers(const Checkpoint& seed, const PathPin& copies,
                     std::vector<std::string>& warnings);
   Status Finish(std::uint64_t version, const std::vector<std::string>& files);
   Status RemoveStrays(const std::vector<std::string>& files);

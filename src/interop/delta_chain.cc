@@ -37,7 +37,7 @@ struct ByTensor {
 }  // namespace
 
 Result<DeltaChain> DeltaChain::Open(const std::string& source, std::uint64_t first,
-                                    std::uint64_t last, const Plan& plan, const PathCheck& check) {
+                                    std::uint64_t last, const Plan& plan, const PathPin& pin) {
   DeltaChain chain(plan);
   if (last >= first && last - first >= limits::kDiskDeltaChainLengthMax) {
     return ResourceExhausted(
@@ -45,8 +45,10 @@ Result<DeltaChain> DeltaChain::Open(const std::string& source, std::uint64_t fir
         std::to_string(limits::kDiskDeltaChainLengthMax) + ": take it in several steps");
   }
   for (std::uint64_t version = first; version <= last; ++version) {
-    const std::string path = DiskVersionPath(source, version);
-    if (check) SEGUE_RETURN_IF_ERROR(check(path));
+    std::string path = DiskVersionPath(source, version);
+    if (pin) {
+      SEGUE_ASSIGN_OR_RETURN(path, pin(path));
+    }
     const auto number = static_cast<std::uint32_t>(version - first);
     SEGUE_ASSIGN_OR_RETURN(DeltaDirectory directory,
                            OpenDeltaDirectory(path, plan, number, chain.diffs_));

@@ -20,8 +20,8 @@
 
 namespace segue {
 
-// Asked before a directory of a source is opened; may be empty.
-using PathCheck = std::function<Status(const std::string& path)>;
+// Asked before a directory of a source is opened, for the path to open it by; may be empty.
+using PathPin = std::function<Result<std::string>(const std::string& path)>;
 
 // Reads with it, one thread at a time.
 struct FoldScratch {
@@ -35,7 +35,7 @@ class DeltaChain {
   // outlives it. NotFound naming a directory that is missing; VersionMismatch where a base version
   // is another.
   static Result<DeltaChain> Open(const std::string& source, std::uint64_t first, std::uint64_t last,
-                                 const Plan& plan, const PathCheck& check = {});
+                                 const Plan& plan, const PathPin& pin = {});
 
   // Numbers in the plan, ascending.
   const std::vector<std::uint32_t>& changed() const { return changed_; }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/file_place.h"
 #include "base/limits.h"
 #include "checkpoint/safetensors.h"
 #include "sync/source_model.h"
@@ -21,7 +22,7 @@ constexpr std::uint64_t kLengthSize = 8;
 
 Status CheckPlainFile(const std::string& path) {
   struct stat info {};
-  if (::lstat(path.c_str(), &info) != 0) return ErrnoStatus("examine", path);
+  if (ExaminePath(path, info) != 0) return ErrnoStatus("examine", path);
   if (S_ISREG(info.st_mode)) return {};
   return InvalidArgument("'" + path + "' is not a regular file; links are not followed here");
 }

@@ -4,9 +4,13 @@
 // tests (tests/e2e/test_disk_delta.py, test_pull_weights.py) do not see.
 #include "segue/disk_delta.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstdio>
 #include <filesystem>
+#include <thread>
 
 #include "interop/testing.h"
 #include "interop/weight_sync.h"
@@ -177,6 +181,50 @@ TEST_F(DiskDeltaTest, BaseIsNotPulledInto) {
   pull.local_checkpoint = trainer_.Directory(0);
   EXPECT_EQ(PullWeights(pull).status().code(), StatusCode::kInvalidArgument);
   EXPECT_FALSE(FileExists(JoinPath(trainer_.Directory(0), ".weight_sync")));
+  // Nor into those of the engine's other lineages.
+  pull.kept = {pull.base, trainer_.Directory(1)};
+  pull.local_checkpoint = trainer_.Directory(1);
+  EXPECT_EQ(PullWeights(pull).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_FALSE(FileExists(JoinPath(trainer_.Directory(1), ".weight_sync")));
+}
+
+// Whoever may write below a root swaps folders for links out of it, all the time.
+TEST_F(DiskDeltaTest, APullIsNotLedOutOfItsRoots) {
+  for (int i = 0; i < 2; ++i) trainer_.Step();
+  const std::string root = folder_.File("root");
+  const std::string outside = folder_.File("outside");
+  namespace fs = std::filesystem;
+  fs::create_directory(root);
+  fs::copy(trainer_.source(), JoinPath(root, "source"), fs::copy_options::recursive);
+  fs::create_directories(JoinPath(outside, "local/.segue"));
+  fs::create_directories(JoinPath(outside, "local/.weight_sync/next"));
+  for (const char* const inside : {"s", "s/local"}) fs::create_directory(JoinPath(root, inside));
+  std::atomic<bool> stop = false;
+  std::thread swapper([&] {
+    const std::string link = JoinPath(root, "link");
+    fs::create_symlink(outside, link);
+    while (!stop) {
+      ::renameat2(AT_FDCWD, link.c_str(), AT_FDCWD, JoinPath(root, "s").c_str(), RENAME_EXCHANGE);
+    }
+  });
+  PullOptions pull = PullTo(0);
+  pull.roots = {root};
+  pull.source = JoinPath(root, "source");
+  pull.local_checkpoint = JoinPath(root, "s/local");
+  for (int i = 0; i < 300; ++i) {
+    pull.target_version = i % 3;
+    const auto pulled = PullWeights(pull);
+    EXPECT_EQ(pulled.status().message().find("/proc/self"), std::string::npos)
+        << pulled.status().message();
+  }
+  stop = true;
+  swapper.join();
+  const std::string around = JoinPath(outside, "local");
+  EXPECT_EQ(ListDirectory(outside).value(), std::vector<std::string>{"local"});
+  EXPECT_EQ(ListDirectory(around).value(), (std::vector<std::string>{".segue", ".weight_sync"}));
+  EXPECT_TRUE(ListDirectory(JoinPath(around, ".segue"))->empty());
+  EXPECT_EQ(ListDirectory(JoinPath(around, ".weight_sync")).value(),
+            std::vector<std::string>{"next"});
 }
 
 // The checksums find that the state is not the files.

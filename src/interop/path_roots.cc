@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Path roots by the standard library's canonical paths.
+// Path roots by the standard library's canonical paths, and a descriptor for each root.
 #include "interop/path_roots.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
+#include "base/file.h"
+#include "base/file_place.h"
 #include "checkpoint/tensor.h"
 
 namespace segue {
@@ -27,6 +32,26 @@ std::string WithoutEndSlash(std::string path) {
   return path;
 }
 
+std::shared_ptr<const int> OpenRoot(const std::string& path) {
+  const auto close = [](const int* folder) {
+    ::close(*folder);
+    delete folder;
+  };
+  const int folder = OpenFolderAt(AT_FDCWD, path, O_PATH);
+  if (folder < 0) return nullptr;
+  return {new const int(folder), close};
+}
+
+// Every `pin` in the text that no digit follows becomes `path`.
+void Replace(std::string& text, const std::string& pin, const std::string& path) {
+  for (std::size_t at = text.find(pin); at != std::string::npos; at = text.find(pin, at)) {
+    const std::size_t end = at + pin.size();
+    const bool is_longer = end < text.size() && std::isdigit(static_cast<unsigned char>(text[end]));
+    if (!is_longer) text.replace(at, pin.size(), path);
+    at += is_longer ? pin.size() : path.size();
+  }
+}
+
 }  // namespace
 
 Result<PathRoots> PathRoots::Make(const std::vector<std::string>& roots) {
@@ -37,7 +62,9 @@ Result<PathRoots> PathRoots::Make(const std::vector<std::string>& roots) {
     if (error || !std::filesystem::is_directory(real, error)) {
       return InvalidArgument("root " + Quoted(root) + " is no directory");
     }
-    made.roots_.push_back(std::move(real));
+    std::shared_ptr<const int> folder = OpenRoot(real);
+    if (folder == nullptr) return ErrnoStatus("open root", real);
+    made.roots_.push_back({std::move(real), std::move(folder)});
   }
   return made;
 }
@@ -53,9 +80,33 @@ Result<std::string> PathRoots::Resolve(const std::string& path) const {
   std::error_code error;
   std::string real = WithoutEndSlash(std::filesystem::weakly_canonical(path, error).string());
   if (error) return refuse("cannot be followed: " + error.message());
-  const auto allows = [&real](const std::string& root) { return IsBelow(real, root); };
-  if (roots_.empty() || std::any_of(roots_.begin(), roots_.end(), allows)) return real;
+  if (roots_.empty() || Above(real) != nullptr) return real;
   return refuse("leads out of every --pull-root");
+}
+
+const PathRoots::Root* PathRoots::Above(const std::string& path) const {
+  const auto above = [&path](const Root& root) { return IsBelow(path, root.path); };
+  const auto found = std::find_if(roots_.begin(), roots_.end(), above);
+  return found == roots_.end() ? nullptr : &*found;
+}
+
+Result<std::string> PathRoots::Pin(const std::string& path) const {
+  SEGUE_ASSIGN_OR_RETURN(std::string real, Resolve(path));
+  const Root* const root = Above(real);
+  if (root == nullptr) return real;
+  const std::size_t below = std::min(real.size(), root->path.size() + (root->path == "/" ? 0 : 1));
+  return PinnedPath(*root->folder, std::string_view(real).substr(below));
+}
+
+std::string PathRoots::Reveal(std::string text) const {
+  for (const Root& root : roots_) {
+    Replace(text, PinnedPath(*root.folder, ""), root.path == "/" ? "" : root.path);
+  }
+  return text;
+}
+
+Status PathRoots::Reveal(const Status& status) const {
+  return status.ok() ? status : Status(status.code(), Reveal(status.message()));
 }
 
 }  // namespace segue

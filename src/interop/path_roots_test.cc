@@ -59,8 +59,32 @@ TEST_F(PathRootsTest, LinksCountByWhatTheyLeadTo) {
   EXPECT_TRUE(linked.Resolve(Path("to-root/a")).ok());
 }
 
+TEST_F(PathRootsTest, APinnedPathStaysBelowItsRoot) {
+  test::WriteFile(Path("root/a/file"), "inside");
+  test::WriteFile(Path("outside/file"), "outside");
+  std::filesystem::create_symlink(Path("root/a"), Path("root/in"));
+  const std::string pinned = roots_.Pin(Path("root/in/file")).value();
+  EXPECT_EQ(AsText(ReadFile(pinned, 100).value()), "inside");
+  EXPECT_EQ(roots_.Reveal("a '" + pinned + "'"), "a '" + Path("root/a/file") + "'");
+  EXPECT_EQ(roots_.Reveal(roots_.Pin(Path("second")).value() + ": b"), Path("second") + ": b");
+  // Swapped after it was asked for.
+  std::filesystem::rename(Path("root/a"), Path("root/b"));
+  std::filesystem::create_symlink(Path("outside"), Path("root/a"));
+  EXPECT_EQ(ReadFile(pinned, 100).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(roots_.Pin(Path("root/a/file")).status().code(), StatusCode::kInvalidArgument);
+  // The root itself is the operator's: it may be moved.
+  const std::string whole = roots_.Pin(Path("root")).value();
+  std::filesystem::rename(Path("root"), Path("moved"));
+  EXPECT_EQ(AsText(ReadFile(JoinPath(whole, "b/file"), 100).value()), "inside");
+  const PathRoots all = PathRoots::Make({"/"}).value();
+  const std::string file = all.Pin(Path("outside/file")).value();
+  EXPECT_EQ(AsText(ReadFile(file, 100).value()), "outside");
+  EXPECT_EQ(all.Reveal(file), Path("outside/file"));
+}
+
 TEST_F(PathRootsTest, WithoutRoots) {
   EXPECT_TRUE(PathRoots().Resolve(Path("outside")).ok());
+  EXPECT_EQ(PathRoots().Pin(Path("outside")).value(), Path("outside"));
   EXPECT_FALSE(PathRoots().Resolve("relative").ok());
   EXPECT_EQ(PathRoots::Make({Path("nowhere")}).status().code(), StatusCode::kInvalidArgument);
   test::WriteFile(Path("file"), "x");

@@ -56,7 +56,16 @@ class Pull {
  public:
   explicit Pull(const PullOptions& options) : options_(options), target_(options.target_version) {}
 
+  // Messages name paths as people write them.
   Result<PullReport> Run() {
+    Result<PullReport> report = Work();
+    if (!report.ok()) return roots_.Reveal(report.status());
+    for (std::string& warning : report->warnings) warning = roots_.Reveal(std::move(warning));
+    return report;
+  }
+
+ private:
+  Result<PullReport> Work() {
     SEGUE_RETURN_IF_ERROR(CheckRequest());
     // Before anything is made: whether there is a way at all.
     if (!FileExists(local_)) SEGUE_RETURN_IF_ERROR(FindStart());
@@ -77,19 +86,23 @@ class Pull {
     return std::move(report_);
   }
 
- private:
   Status CheckRequest() {
     if (target_ > limits::kDiskDeltaVersionMax) {
       return InvalidArgument("version " + std::to_string(target_) + " is over the limit of " +
                              std::to_string(limits::kDiskDeltaVersionMax));
     }
     SEGUE_ASSIGN_OR_RETURN(roots_, PathRoots::Make(options_.roots));
-    SEGUE_ASSIGN_OR_RETURN(local_, roots_.Resolve(options_.local_checkpoint));
-    SEGUE_ASSIGN_OR_RETURN(source_, roots_.Resolve(options_.source));
-    if (options_.base.empty()) return {};
-    // The base is what a checkpoint without state starts from: it must stay what it is.
+    SEGUE_ASSIGN_OR_RETURN(local_, roots_.Pin(options_.local_checkpoint));
+    SEGUE_ASSIGN_OR_RETURN(source_, roots_.Pin(options_.source));
+    SEGUE_RETURN_IF_ERROR(CheckIsNot(options_.base));
+    for (const std::string& kept : options_.kept) SEGUE_RETURN_IF_ERROR(CheckIsNot(kept));
+    return {};
+  }
+
+  // A base is what a checkpoint without state, or a rebuild, starts from: it must stay what it is.
+  Status CheckIsNot(const std::string& base) const {
     std::error_code error;
-    if (!std::filesystem::equivalent(options_.base, local_, error)) return {};
+    if (base.empty() || !std::filesystem::equivalent(base, local_, error)) return {};
     return InvalidArgument("'" + local_ +
                            "' is the engine's base checkpoint, which stays as it "
                            "is: name another directory");
@@ -137,8 +150,7 @@ class Pull {
     start_ = target_;
     const std::uint64_t floor = held_.value_or(0);
     for (; start_ > floor; --start_) {
-      const std::string path = DiskVersionPath(source_, start_);
-      SEGUE_RETURN_IF_ERROR(CheckPath(path));
+      SEGUE_ASSIGN_OR_RETURN(const std::string path, roots_.Pin(DiskVersionPath(source_, start_)));
       SEGUE_ASSIGN_OR_RETURN(const bool is_delta, IsDeltaDirectory(path));
       if (is_delta) continue;
       report_.reset = true;
@@ -157,7 +169,7 @@ class Pull {
   Result<DeltaChain> OpenChain(const Plan& plan) {
     SEGUE_ASSIGN_OR_RETURN(DeltaChain chain, DeltaChain::Open(source_, start_ + 1, target_, plan,
                                                               [this](const std::string& path) {
-                                                                return CheckPath(path);
+                                                                return roots_.Pin(path);
                                                               }));
     report_.changed_tensors = chain.changed().size();
     return chain;
@@ -236,9 +248,9 @@ class Pull {
   Status BuildReset(CheckpointReset& reset) {
     SEGUE_ASSIGN_OR_RETURN(const Checkpoint seed, Checkpoint::Open(seed_));
     // What comes from a source is confined, the engine's own base is not.
-    PathCheck copies;
+    PathPin copies;
     if (seed_ != options_.base) {
-      copies = [this](const std::string& path) { return CheckPath(path); };
+      copies = [this](const std::string& path) { return roots_.Resolve(path); };
       for (const Shard& shard : seed.shards()) SEGUE_RETURN_IF_ERROR(CheckPath(shard.path));
       SEGUE_RETURN_IF_ERROR(CheckPath(JoinPath(seed.directory(), kIndexFileName)));
     }

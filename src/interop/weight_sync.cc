@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/file_place.h"
 #include "base/parse_json.h"
 #include "checkpoint/checkpoint.h"
 #include "interop/delta_index.h"
@@ -78,8 +79,8 @@ Result<WeightSyncLock> WeightSyncLock::Acquire(const std::string& checkpoint,
                                                std::chrono::milliseconds wait) {
   SEGUE_RETURN_IF_ERROR(MakeOwnDirectory(WeightSyncFolder(checkpoint)));
   const std::string path = JoinPath(WeightSyncFolder(checkpoint), "lock");
-  constexpr int kFlags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-  WeightSyncLock lock(::open(path.c_str(), kFlags, 0644));
+  constexpr int kFlags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK;
+  WeightSyncLock lock(OpenPath(path, kFlags, 0644));
   if (lock.descriptor_ < 0) return ErrnoStatus("open", path);
   struct stat info {};
   if (::fstat(lock.descriptor_, &info) != 0) return ErrnoStatus("examine", path);

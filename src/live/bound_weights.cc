@@ -171,7 +171,7 @@ Status CheckSums(const Plan& plan, const RankSums& sums, const std::string& what
 }  // namespace
 
 Result<std::uint64_t> VersionOf(Store& store, const std::string& name, const Digest& digest,
-                                const std::string& what) {
+                                std::optional<std::uint64_t> wanted, const std::string& what) {
   SEGUE_ASSIGN_OR_RETURN(const auto lineage, Lineage::OpenIfThere(store, name));
   if (!lineage) {
     // A listing may lag, and bytes of some version must not be called version 0 for it.
@@ -180,7 +180,8 @@ Result<std::uint64_t> VersionOf(Store& store, const std::string& name, const Dig
     if (!record.ok()) return record.status();
     return Unavailable("lineage '" + name + "' is there and not listed yet");
   }
-  const auto found = lineage->FindVersion(digest, limits::kVersionMax);
+  auto found = lineage->FindVersion(digest, wanted.value_or(limits::kVersionMax));
+  if (!found) found = lineage->FindVersion(digest, limits::kVersionMax);
   if (found) return *found;
   return VersionMismatch(what + " has digest " + digest.ToHex() +
                          ", which is no version of lineage '" + name + "'");
@@ -208,7 +209,7 @@ Status ProveVersion(Store& store, const ReceiverOptions& options, LiveWeights& w
   SEGUE_RETURN_IF_ERROR(CheckSums(weights.plan(), found.sums, what));
   const Digest& digest = found.sums.counted.first;
   SEGUE_ASSIGN_OR_RETURN(const std::uint64_t version,
-                         VersionOf(store, options.lineage, digest, what));
+                         VersionOf(store, options.lineage, digest, options.version, what));
   weights.SetLocalDigest(found.all);
   weights.Commit(version, digest);
   return {};

@@ -23,10 +23,11 @@ Result<std::unique_ptr<LiveWeights>> BindWeights(Store& store, const ReceiverOpt
                                                  const BoundModel& model, Gate& gate,
                                                  std::shared_ptr<Accelerator> accelerator);
 
-// Which version weights of this digest are: 0 of a lineage to come, where there is none yet.
+// Which version weights of this digest are: 0 of a lineage to come, where there is none yet. Where
+// several have it, the newest up to `wanted`, if there is such a one, else the newest of all.
 // `what`: the weights, for messages. VersionMismatch where they are none.
 Result<std::uint64_t> VersionOf(Store& store, const std::string& name, const Digest& digest,
-                                const std::string& what);
+                                std::optional<std::uint64_t> wanted, const std::string& what);
 
 // Reads all bytes and finds which version the ranks hold together; phase serving. `what`: the
 // weights, for messages. VersionMismatch where they are none. Every rank calls it, with how it has

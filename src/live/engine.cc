@@ -47,13 +47,17 @@ Result<FoundSegment> Look(const std::string& name) {
   return found;
 }
 
-Result<SharedMemory> AwaitSegment(const std::string& name, milliseconds deadline) {
+Result<SharedMemory> AwaitSegment(const std::string& name, milliseconds deadline,
+                                  const std::function<bool()>& stop) {
   const SteadyTime limit = DeadlineAfter(deadline);
   milliseconds wait = kLookWaitFirst;
   for (;;) {
     Result<FoundSegment> found = Look(name);
     if (!found.ok() && found.status().code() != StatusCode::kNotFound) return found.status();
     if (found.ok() && found->whole && !found->removed) return std::move(found->object);
+    if (stop && stop()) {
+      return Unavailable("the wait for segment '" + name + "' was ended before it was there");
+    }
     const SteadyTime now = std::chrono::steady_clock::now();
     if (now >= limit) {
       const std::string waited = " after " + std::to_string(deadline.count()) + " ms";
@@ -97,9 +101,14 @@ struct EngineWeights::Parts {
 };
 
 Result<EngineWeights> EngineWeights::Attach(const std::string& name, milliseconds deadline) {
+  return AttachUnless({}, name, deadline);
+}
+
+Result<EngineWeights> EngineWeights::AttachUnless(const std::function<bool()>& stop,
+                                                  const std::string& name, milliseconds deadline) {
   CountForks();
   auto parts = std::make_unique<Parts>();
-  SEGUE_ASSIGN_OR_RETURN(parts->object, AwaitSegment(name, deadline));
+  SEGUE_ASSIGN_OR_RETURN(parts->object, AwaitSegment(name, deadline, stop));
   SEGUE_ASSIGN_OR_RETURN(SegmentContents contents, ReadSegment(parts->object));
   const SegmentLayout& layout = contents.layout;
   SEGUE_ASSIGN_OR_RETURN(parts->control, SharedMapping::Map(parts->object, 0, layout.weights_offset,

@@ -95,9 +95,13 @@ class EngineLoop {
 }  // namespace
 
 Result<EngineLoopReport> RunEngineLoop(const EngineLoopOptions& options) {
-  SEGUE_ASSIGN_OR_RETURN(EngineWeights weights,
-                         EngineWeights::Attach(options.name, options.attach_deadline));
-  return EngineLoop(options, weights).Run();
+  auto weights = EngineWeights::AttachUnless(options.stop, options.name, options.attach_deadline);
+  // Stopped while it waited is stopped, not a failure.
+  const bool stopped = weights.status().code() == StatusCode::kUnavailable && options.stop &&
+                       options.stop();
+  if (stopped) return EngineLoopReport();
+  if (!weights.ok()) return weights.status();
+  return EngineLoop(options, *weights).Run();
 }
 
 }  // namespace segue

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "base/out_of_memory.h"
+
 namespace segue {
 
 Status EngineSteps::Check(const ApplyChoices& choices) const {
@@ -19,14 +21,15 @@ Status EngineSteps::Check(const ApplyChoices& choices) const {
 Status EngineSteps::Pause(const ApplyChoices& choices, bool may_run) {
   if (!present()) return {};
   flushed_.clear();
-  const Status paused = hooks_.pause({choices.abort_all_requests, choices.flush_cache});
+  const Status paused = CatchOutOfMemory(
+      [&] { return hooks_.pause({choices.abort_all_requests, choices.flush_cache}); });
   paused_ = paused.ok();
   if (paused.ok()) {
     owes_ = true;
     return {};
   }
   if (!may_run || stale_) return paused.WithContext("the engine did not pause");
-  const Status resumed = hooks_.resume();
+  const Status resumed = CatchOutOfMemory(hooks_.resume);
   if (resumed.ok()) return paused.WithContext("the engine did not pause");
   return paused.WithContext("the engine did not pause, nor say that it goes on (" +
                             resumed.message() + ")");
@@ -52,7 +55,7 @@ Status EngineSteps::Finish(bool flush, const std::string& label) {
 
 Status EngineSteps::Resume() {
   if (!present()) return {};
-  SEGUE_RETURN_IF_ERROR(hooks_.resume());
+  SEGUE_RETURN_IF_ERROR(CatchOutOfMemory(hooks_.resume));
   paused_ = false;
   return {};
 }

@@ -44,7 +44,7 @@ void Follower::Run(Environment& environment, std::chrono::milliseconds interval,
 }
 
 bool Follower::TakeNewest() {
-  const Status looked = Look();
+  const Status looked = CatchOutOfMemory([this] { return Look(); });
   // What failed of its own update the receiver knows.
   const bool is_own = !session_.empty() && receiver_.StateOf(session_) != ReceiverState::kIdle;
   if (looked.ok() || !is_own) receiver_.NoteLook(looked);
@@ -52,7 +52,7 @@ bool Follower::TakeNewest() {
 }
 
 Status Follower::Look() {
-  auto newest = CatchOutOfMemory([&] { return receiver_.Newest(); });
+  auto newest = receiver_.Newest();
   if (!newest.ok()) return newest.status();
   FollowRequest request{SessionOf(*newest), std::move(newest).value()};
   if (request.session.empty()) return {};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ForwardingEnvironment: stands before another environment. What is new in `Environment` is passed
-// on here, once, for all that wrap one; devices and weights are for each to say.
+// on here, once, for all that wrap one; devices and weights are for each to say, unless they are
+// those of the other one, too (ForwardingLiveEnvironment).
 #pragma once
 
 #include <condition_variable>
@@ -38,6 +39,33 @@ class ForwardingEnvironment : public LiveEnvironment {
 
  private:
   Environment& inner_;
+};
+
+class ForwardingLiveEnvironment : public ForwardingEnvironment {
+ public:
+  // It must outlive this one.
+  explicit ForwardingLiveEnvironment(LiveEnvironment& inner)
+      : ForwardingEnvironment(inner), inner_(inner) {}
+
+  std::unique_ptr<Device> MakeDevice(unsigned threads) override {
+    return inner_.MakeDevice(threads);
+  }
+  Result<std::shared_ptr<Accelerator>> OpenAccelerator(const std::string& name,
+                                                       unsigned threads) override {
+    return inner_.OpenAccelerator(name, threads);
+  }
+  Result<std::unique_ptr<LiveWeights>> OpenWeights(const std::string& name) override {
+    return inner_.OpenWeights(name);
+  }
+  bool IsPoisoned(const std::string& name) override { return inner_.IsPoisoned(name); }
+  Result<std::unique_ptr<LiveWeights>> CreateWeights(const std::string& name, const Plan& plan,
+                                                     const std::string& lineage) override {
+    return inner_.CreateWeights(name, plan, lineage);
+  }
+  Status RemoveWeights(const std::string& name) override { return inner_.RemoveWeights(name); }
+
+ private:
+  LiveEnvironment& inner_;
 };
 
 }  // namespace segue

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/out_of_memory.h"
 #include "live/takeover.h"
 
 namespace segue {
@@ -17,7 +18,9 @@ namespace segue {
 using std::chrono::milliseconds;
 
 Status WithOutcomeOf(const Status& taken_back, const Status& failure) {
-  return taken_back.ok() ? failure : failure.WithContext(taken_back.message());
+  return taken_back.ok() ? failure : CatchOutOfMemory([&] {
+    return failure.WithContext(taken_back.message());
+  });
 }
 
 void EngineUpdate::Add(std::size_t i, std::unique_ptr<PreparedUpdate> part, std::uint64_t held) {
@@ -46,7 +49,12 @@ LiveEngine::LiveEngine(const std::vector<ReceiverOptions>& lineages, EngineHooks
 
 Status LiveEngine::Of(std::size_t i, const Status& status) const {
   if (status.ok() || size() == 1) return status;
-  return status.WithContext("lineage '" + lineage(i).options().lineage + "'");
+  Status named = status;
+  (void)CatchOutOfMemory([&]() -> Status {
+    named = status.WithContext("lineage '" + lineage(i).options().lineage + "'");
+    return {};
+  });
+  return named;
 }
 
 Status LiveEngine::Hold() {
@@ -58,24 +66,32 @@ Status LiveEngine::Hold() {
   return LetGoUnless(TakeOver());
 }
 
-// Whether an update had begun can be told by all that took part in it, together.
+// Whether an update had begun can be told by all that took part in it, together; and where one is
+// poisoned none serves.
 Status LiveEngine::CheckMates() const {
   std::set<std::string> names;
   for (const auto& lineage : lineages_) names.insert(lineage->options().name);
   for (const auto& lineage : lineages_) {
     const Phase phase = lineage->weights().phase();
-    if (lineage->options().rebuild || (phase != Phase::kPending && phase != Phase::kDue)) continue;
+    if (lineage->options().rebuild) continue;
     const std::vector<std::string> mates = lineage->weights().mates();
-    if (mates.empty()) {
+    const bool is_amid = phase == Phase::kPending || phase == Phase::kDue;
+    if (is_amid && mates.empty()) {
       return Corruption("segment '" + lineage->options().name +
                         "' was left in the middle of an update of several lineages and does not "
                         "say which: rebuild it (--rebuild)");
     }
     for (const std::string& mate : mates) {
       if (names.contains(mate)) continue;
-      return Unavailable("segment '" + lineage->options().name +
-                         "' was left in the middle of an update together with segment '" + mate +
-                         "': open both with one receiver (--with), or rebuild it (--rebuild)");
+      const char* const left = is_amid ? "was left in the middle of an update"
+                               : environment_.IsPoisoned(mate)
+                                   ? "was moved, and none serves without the others,"
+                                   : nullptr;
+      if (left == nullptr) continue;
+      const std::string poisoned = is_amid ? "" : ", which is poisoned";
+      return Unavailable("segment '" + lineage->options().name + "' " + left +
+                         " together with segment '" + mate + "'" + poisoned +
+                         ": open both with one receiver (--with), or rebuild it (--rebuild)");
     }
   }
   return {};
@@ -328,7 +344,8 @@ Status LiveEngine::Load() { return LoadThese(All()); }
 
 Status LiveEngine::CloseTheseToLoad(const std::vector<std::size_t>& which, const Status& so_far) {
   for (std::size_t k = 0; k < which.size(); ++k) {
-    Status status = lineage(which[k]).OpenToLoad(so_far);
+    Status status =
+        CatchOutOfMemory([&] { return lineage(which[k]).OpenToLoad(so_far); });
     if (status.ok()) continue;
     if (!so_far.ok()) return so_far;
     for (std::size_t i = 0; i < k; ++i) {

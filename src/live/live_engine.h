@@ -91,7 +91,9 @@ class LiveEngine {
   // Gates closed, unless no byte changes. Tainted: poisoned, at every rank.
   Status Apply(EngineUpdate& update);
   // What is left at an engine with control of its own. `flush`: its caches are older.
-  Status Finish(bool flush) { return steps_.Finish(flush, VersionLabel()); }
+  Status Finish(bool flush) {
+    return steps_.present() ? steps_.Finish(flush, VersionLabel()) : Status();
+  }
   // The gates that it closed.
   Status OpenGates(const EngineUpdate& update);
 

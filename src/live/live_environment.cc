@@ -20,6 +20,17 @@ class LiveMachine final : public ForwardingEnvironment {
     SEGUE_ASSIGN_OR_RETURN(auto segment, Segment::Open(name));
     return MakeSegmentWeights(std::move(segment));
   }
+  bool IsPoisoned(const std::string& name) override {
+    const auto look = [&name]() -> Result<bool> {
+      SEGUE_ASSIGN_OR_RETURN(const SharedMemory object, SharedMemory::Open(name));
+      SEGUE_ASSIGN_OR_RETURN(const bool whole, IsSegmentWhole(object));
+      if (!whole) return false;
+      SEGUE_ASSIGN_OR_RETURN(const bool removed, IsSegmentRemoved(object));
+      return removed ? Result<bool>(false) : IsSegmentPoisoned(object);
+    };
+    const Result<bool> poisoned = look();
+    return poisoned.ok() && poisoned.value();
+  }
   Result<std::unique_ptr<LiveWeights>> CreateWeights(const std::string& name, const Plan& plan,
                                                      const std::string& lineage) override {
     SEGUE_ASSIGN_OR_RETURN(auto segment, Segment::Create(name, plan, lineage));

@@ -30,6 +30,9 @@ class LiveEnvironment : public Environment {
   // What another receiver left, as it left it. NotFound where there is nothing of that name;
   // Unavailable where its receiver lives.
   virtual Result<std::unique_ptr<LiveWeights>> OpenWeights(const std::string& name) = 0;
+  // Whether there are weights of this name, a live receiver's or not, that are poisoned. False
+  // where that cannot be told.
+  virtual bool IsPoisoned(const std::string&) { return false; }
   // Phase loading, gate closed.
   virtual Result<std::unique_ptr<LiveWeights>> CreateWeights(const std::string& name,
                                                              const Plan& plan,

@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/limits.h"
+#include "base/out_of_memory.h"
 #include "delta/live_scan.h"
 #include "live/bound_weights.h"
 #include "live/takeover.h"
@@ -32,6 +33,7 @@ Status LiveLineage::Hold() {
   SEGUE_ASSIGN_OR_RETURN(weights_, HoldWeights(*store_, options_, environment_));
   was_serving_ = weights_->phase() == Phase::kServing;
   is_fresh_ = weights_->phase() == Phase::kLoading;
+  is_recorded_ = !is_fresh_;
   return {};
 }
 
@@ -162,7 +164,8 @@ Result<std::unique_ptr<PreparedUpdate>> LiveLineage::MakeOwnUpdate(const Prepare
                                                                    const std::stop_token& stop) {
   if (is_wrong_) return CheckHealth();
   Result<UpdatePlan> plan =
-      PlanUpdate(*store_, options_.lineage, *weights_, request.target_version);
+      PlanUpdate(*store_, options_.lineage, *weights_, request.target_version,
+                 is_recorded_ ? HeldNumber::kRecorded : HeldNumber::kFound);
   if (!plan.ok()) {
     is_strange_ = !knows_plan_ && plan.status().code() == StatusCode::kVersionMismatch;
     return plan.status();
@@ -197,16 +200,21 @@ Result<std::vector<std::uint64_t>> LiveLineage::Versions() const {
 
 Status LiveLineage::CloseGates(std::uint64_t target, std::chrono::milliseconds deadline,
                                bool reopen) {
-  const Status closed = weights_->gate().Close(deadline);
-  Status ready = closed.ok() ? weights_->CheckCurrent() : closed;
-  if (ready.ok()) ready = CheckHealth();
-  Status agreed = ranks_.Agree(Meeting::kClose, target, ready);
+  const Status closed = CatchOutOfMemory([&] { return weights_->gate().Close(deadline); });
+  // From here on a gate may be closed, which opens again whatever runs out.
+  const Status ready = closed.ok() ? CatchOutOfMemory([this]() -> Status {
+    SEGUE_RETURN_IF_ERROR(weights_->CheckCurrent());
+    return CheckHealth();
+  })
+                                   : closed;
+  Status agreed = CatchOutOfMemory([&] { return ranks_.Agree(Meeting::kClose, target, ready); });
   if (!agreed.ok() && closed.ok() && reopen) SEGUE_RETURN_IF_ERROR(weights_->gate().Open());
   return agreed;
 }
 
 Status LiveLineage::Apply(PreparedUpdate& update) {
   const Status applied = update.Apply();
+  if (applied.ok()) is_recorded_ = true;
   if (!update.changes_bytes()) return applied;
   const Status agreed = ranks_.Agree(Meeting::kApply, update.report().target_version, applied);
   if (agreed.ok()) return agreed;
@@ -228,6 +236,7 @@ Status LiveLineage::Load() {
   Status loaded = LoadFrom(*to_load_, *store_, options_, *weights_, ranks_);
   to_load_.reset();
   was_loaded_ = true;
+  is_recorded_ = false;
   if (loaded.ok()) is_wrong_ = is_strange_ = false;
   return loaded;
 }

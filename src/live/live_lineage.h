@@ -123,6 +123,8 @@ class LiveLineage {
   mutable std::atomic<std::uint64_t> look_failures_{0};
   std::atomic<bool> knows_plan_{false};  // The weights have been a version of the lineage, which
                                          // has their plan.
+  // The number that is held came from a segment's record or an update; else from the bytes alone.
+  std::atomic<bool> is_recorded_{false};
   std::atomic<bool> is_strange_{false};  // There is a lineage, and they are none of its versions.
   std::atomic<bool> is_wrong_{false};    // A scan found other bytes than the version's.
 };

@@ -30,18 +30,38 @@ Status TakePlanOf(const Lineage& lineage, Store& store, LiveWeights& weights) {
   return {};
 }
 
+Status CheckForward(const LiveVersion& held, std::uint64_t target) {
+  if (target >= held.version) return {};
+  return VersionMismatch("version " + std::to_string(held.version) + " of lineage '" +
+                         held.lineage + "', which is held, does not lead back to " +
+                         std::to_string(target) +
+                         ": Segue only goes forward; rebuild from a checkpoint of version " +
+                         std::to_string(target) + " or of an earlier one");
+}
+
+// Bytes that several versions have may come by a delta from any of them; what is held is still the
+// one number.
+std::uint64_t BaseOf(const Lineage& lineage, const LiveVersion& held, const Way& way) {
+  const auto facts = lineage.Version(held.version);
+  return facts && facts->digest == held.digest ? held.version : way.from;
+}
+
 }  // namespace
 
 Result<UpdatePlan> PlanUpdate(Store& store, const std::string& name, LiveWeights& weights,
-                              std::optional<std::uint64_t> target_version) {
+                              std::optional<std::uint64_t> target_version,
+                              HeldNumber held_number) {
   SEGUE_ASSIGN_OR_RETURN(const Lineage lineage, Lineage::Open(store, name));
   SEGUE_RETURN_IF_ERROR(TakePlanOf(lineage, store, weights));
   UpdatePlan plan;
   plan.target_version = target_version.value_or(lineage.newest());
   SEGUE_ASSIGN_OR_RETURN(const VersionFacts target, lineage.Require(plan.target_version));
   plan.target_digest = target.digest;
-  SEGUE_ASSIGN_OR_RETURN(Way way, lineage.FindWay(weights.version().digest, plan.target_version));
-  plan.base_version = way.from;
+  const LiveVersion held = weights.version();
+  const bool is_recorded = held_number == HeldNumber::kRecorded;
+  if (is_recorded) SEGUE_RETURN_IF_ERROR(CheckForward(held, plan.target_version));
+  SEGUE_ASSIGN_OR_RETURN(Way way, lineage.FindWay(held.digest, plan.target_version));
+  plan.base_version = is_recorded ? BaseOf(lineage, held, way) : way.from;
   plan.chain = std::move(way.manifests);
   return plan;
 }

@@ -27,11 +27,16 @@ struct UpdatePlan {
   std::vector<Manifest> chain;  // Empty: already there.
 };
 
+// How the number is known that live weights have. Found: it is one of those whose digest the bytes
+// have, and where bytes repeat they stand at each of these. Recorded: an update came to it, or the
+// record of a segment says so; nothing leads from it to a lower one, whatever the bytes are.
+enum class HeldNumber { kFound, kRecorded };
+
 // Weights that are cut into other chunks than the lineage take its plan over. VersionMismatch: the
-// weights are no version of the lineage, or of another model. NotFound: no such target, or no way
-// to it.
+// weights are no version of the lineage, or of another model, or recorded after the target.
+// NotFound: no such target, or no way to it.
 Result<UpdatePlan> PlanUpdate(Store& store, const std::string& lineage, LiveWeights& weights,
-                              std::optional<std::uint64_t> target_version);
+                              std::optional<std::uint64_t> target_version, HeldNumber held_number);
 
 class PreparedUpdate {
  public:

@@ -11,6 +11,15 @@
 #include "device/accelerator.h"
 
 namespace segue {
+namespace {
+
+// Made once, as OutOfMemory() is.
+const Status& AbortedByRequest() {
+  static const Status status = Unavailable("aborted by request");
+  return status;
+}
+
+}  // namespace
 
 ReceiverCore::ReceiverCore(const std::vector<ReceiverOptions>& lineages, EngineHooks hooks,
                            bool same_version, LiveEnvironment& environment)
@@ -34,24 +43,27 @@ EngineRequest ReceiverCore::RequestOfAll(const PrepareRequest& part) const {
 
 Status ReceiverCore::Prepare(const EngineRequest& request) {
   std::unique_lock lock(mutex_);
-  if (state_ == ReceiverState::kPoisoned) return Tainted(message_);
+  if (state_ == ReceiverState::kPoisoned) return Tainted(why_.message());
   if (IsBusy()) {
     // The same request again, by whoever did not hear the answer; a name alone is not enough.
     if (!rebuilding_ && !session_.empty() && request == asked_) return {};
     return InProgress();
   }
   SEGUE_RETURN_IF_ERROR(engine_.CheckRequest(request));
-  state_ = ReceiverState::kPreparing;
-  session_ = request.session;
-  asked_ = request;
+  // Copied before anything is changed: memory may run out meanwhile.
+  EngineRequest asked = request;
+  std::string session = request.session;
+  const std::vector<std::uint64_t> held = held_versions();
   for (std::size_t i = 0; i < size(); ++i) {
-    const auto& asked = request.lineages[i];
-    const std::uint64_t held = weights(i).version().version;
-    parts_[i].manifest_sha256 = asked ? asked->manifest_sha256 : std::string();
-    parts_[i].base_version = held;
-    parts_[i].target_version = asked ? asked->target_version.value_or(0) : held;
+    const auto& part = request.lineages[i];
+    parts_[i].manifest_sha256 = part ? part->manifest_sha256 : std::string();
+    parts_[i].base_version = held[i];
+    parts_[i].target_version = part ? part->target_version.value_or(0) : held[i];
   }
-  message_.clear();
+  state_ = ReceiverState::kPreparing;
+  session_ = std::move(session);
+  asked_ = std::move(asked);
+  why_ = {};
   prepared_.reset();
   // The task before has ended or is about to: its state is no longer PREPARING.
   prepare_task_.reset();
@@ -59,7 +71,7 @@ Status ReceiverCore::Prepare(const EngineRequest& request) {
   if (started.ok()) return {};
   failure_ = started;
   ++update_failures_;
-  Settle(ReceiverState::kFailed, failure_.message());
+  Settle(ReceiverState::kFailed, failure_);
   return started;
 }
 
@@ -113,13 +125,15 @@ Status ReceiverCore::Resume(const std::string& session, bool keep_pause) {
     }
     state_ = ReceiverState::kResuming;
   }
-  Status opened = engine_.OpenGates(*prepared_);
-  if (opened.ok() && engine_.steps().paused() && !keep_pause) opened = engine_.steps().Resume();
+  const Status opened = CatchOutOfMemory([&]() -> Status {
+    SEGUE_RETURN_IF_ERROR(engine_.OpenGates(*prepared_));
+    return engine_.steps().paused() && !keep_pause ? engine_.steps().Resume() : Status();
+  });
   const std::uint64_t now = prepared_->changes_bytes() ? NowInNanoseconds() : 0;
   const std::lock_guard lock(mutex_);
   if (!opened.ok()) {
     state_ = ReceiverState::kApplied;
-    message_ = opened.message();
+    why_ = opened;
     return opened;
   }
   for (std::size_t i = 0; i < size(); ++i) {
@@ -131,7 +145,7 @@ Status ReceiverCore::Resume(const std::string& session, bool keep_pause) {
       report.pause_s = SecondsBetween(report.pause_started_ns, now);
       parts_[i].pauses.Add(report.pause_s);
     }
-    parts_[i].last = report;
+    parts_[i].last = std::move(report);
   }
   prepared_.reset();
   ready_ = true;
@@ -149,7 +163,7 @@ Status ReceiverCore::Abort(const std::string& session) {
   switch (state_) {
     case ReceiverState::kPrepared:
       prepared_.reset();
-      Settle(ReceiverState::kAborted, "aborted by request");
+      Settle(ReceiverState::kAborted, AbortedByRequest());
       return {};
     case ReceiverState::kIdle:
     case ReceiverState::kFailed:
@@ -162,7 +176,7 @@ Status ReceiverCore::Clear() {
   {
     const std::lock_guard lock(mutex_);
     if (IsBusy()) return InProgress();
-    if (state_ == ReceiverState::kPoisoned) return Tainted(message_);
+    if (state_ == ReceiverState::kPoisoned) return Tainted(why_.message());
     session_.clear();
     Settle(ReceiverState::kIdle, {});
   }
@@ -183,6 +197,10 @@ Status ReceiverCore::Update(const EngineRequest& request, const ApplyChoices& ch
 
 Status ReceiverCore::Release() {
   StopFollowing();
+  return CatchOutOfMemory([this] { return ReleaseSession(); });
+}
+
+Status ReceiverCore::ReleaseSession() {
   std::string session;
   ReceiverState state;
   {
@@ -288,7 +306,7 @@ Status ReceiverCore::InProgress() const {
 }
 
 Status ReceiverCore::WrongState(const char* verb) const {
-  if (state_ == ReceiverState::kPoisoned) return Tainted(message_);
+  if (state_ == ReceiverState::kPoisoned) return Tainted(why_.message());
   return Unavailable(std::string("an update that is ") + std::string(ReceiverStateName(state_)) +
                      " cannot be " + verb);
 }
@@ -297,16 +315,16 @@ Status ReceiverCore::WrongState(const char* verb) const {
 Status ReceiverCore::Outcome() const {
   switch (state_) {
     case ReceiverState::kFailed: return failure_;
-    case ReceiverState::kAborted: return Unavailable(message_);
-    case ReceiverState::kPoisoned: return Tainted(message_);
+    case ReceiverState::kAborted: return Unavailable(why_.message());
+    case ReceiverState::kPoisoned: return Tainted(why_.message());
     default: return {};
   }
 }
 
 // Lock held: the end of something.
-void ReceiverCore::Settle(ReceiverState state, std::string message) {
+void ReceiverCore::Settle(ReceiverState state, Status why) {
   state_ = state;
-  message_ = std::move(message);
+  why_ = std::move(why);
   changed_.notify_all();
 }
 
@@ -316,7 +334,7 @@ void ReceiverCore::RunPrepare(const EngineRequest& request, const std::stop_toke
       CatchOutOfMemory([&] { return engine_.MakeUpdate(request, stop); });
   const std::lock_guard lock(mutex_);
   if (stop.stop_requested()) {
-    Settle(ReceiverState::kAborted, "aborted by request");
+    Settle(ReceiverState::kAborted, AbortedByRequest());
   } else if (made.ok()) {
     prepared_ = std::move(made).value();
     for (std::size_t i = 0; i < size(); ++i) {
@@ -328,19 +346,22 @@ void ReceiverCore::RunPrepare(const EngineRequest& request, const std::stop_toke
   } else {
     failure_ = made.status();
     ++update_failures_;
-    Settle(ReceiverState::kFailed, failure_.message());
+    Settle(ReceiverState::kFailed, failure_);
   }
 }
 
 // State applying; the bytes are the target's.
 Status ReceiverCore::FinishApply(const ApplyChoices& choices) {
-  Status finished = engine_.Finish(choices.flush_cache);
+  const Status finished = CatchOutOfMemory([&] { return engine_.Finish(choices.flush_cache); });
   for (std::size_t i = 0; i < size(); ++i) {
     if (prepared_->part(i) == nullptr) continue;
-    prepared_->part(i)->report().flushed_caches = engine_.steps().flushed();
+    (void)CatchOutOfMemory([&]() -> Status {  // Left out of the report, at worst.
+      prepared_->part(i)->report().flushed_caches = engine_.steps().flushed();
+      return {};
+    });
   }
   const std::lock_guard lock(mutex_);
-  Settle(ReceiverState::kApplied, finished.message());
+  Settle(ReceiverState::kApplied, finished);
   return finished;
 }
 
@@ -349,11 +370,11 @@ Status ReceiverCore::ApplyPrepared(const ApplyChoices& choices) {
   HearScrubbers();
   if (prepared_->changes_bytes()) {
     const std::uint64_t started = NowInNanoseconds();
-    Status closed = engine_.Close(*prepared_, choices);
+    const Status closed = CatchOutOfMemory([&] { return engine_.Close(*prepared_, choices); });
     if (!closed.ok()) {
       const std::lock_guard lock(mutex_);
       ++pause_failures_;
-      Settle(ReceiverState::kPrepared, closed.message());
+      Settle(ReceiverState::kPrepared, closed);
       return closed;
     }
     const std::uint64_t fenced = NowInNanoseconds();
@@ -371,7 +392,7 @@ Status ReceiverCore::ApplyPrepared(const ApplyChoices& choices) {
     const std::lock_guard lock(mutex_);
     ready_ = false;
     ++update_failures_;
-    Settle(ReceiverState::kPoisoned, applied.message());
+    Settle(ReceiverState::kPoisoned, applied);
     return applied;
   }
   return FinishApply(choices);

@@ -75,7 +75,7 @@ class ReceiverCore : public Followed {
     std::unique_ptr<Scrubber> scrubber;
   };
 
-  // Of a rebuild, in nanoseconds as in UpdateReport.
+  // Of a rebuild or a start that loads, in nanoseconds as in UpdateReport.
   struct Pause {
     std::uint64_t started_ns = 0;
     std::uint64_t fenced_ns = 0;
@@ -95,11 +95,12 @@ class ReceiverCore : public Followed {
   Status InProgress() const;
   Status WrongState(const char* verb) const;
   Status Outcome() const;
-  void Settle(ReceiverState state, std::string message);
+  void Settle(ReceiverState state, Status why);
   Status StartPrepare(const EngineRequest& request);
   void RunPrepare(const EngineRequest& request, const std::stop_token& stop);
   Status FinishApply(const ApplyChoices& choices);
   void StopFollowing();
+  Status ReleaseSession();
   Status EndRebuild(ReceiverState state, const Status& status);
   Status FinishRebuild(const std::vector<std::uint64_t>& held, Pause pause);
   void NoteRebuilt(std::size_t i, std::uint64_t held, const Pause& pause);
@@ -116,8 +117,10 @@ class ReceiverCore : public Followed {
   ReceiverState state_ = ReceiverState::kIdle;
   bool ready_ = false;
   bool rebuilding_ = false;
-  std::string message_;
-  std::string look_message_;  // Why a follower does not go on, while `message_` says nothing.
+  // Messages are kept as statuses: moving to another state, with a gate closed perhaps, needs no
+  // memory then.
+  Status why_;       // What is to be said of the state.
+  Status look_why_;  // Why a follower does not go on, while `why_` says nothing.
   std::string session_;
   EngineRequest asked_;      // What the session was begun with.
   std::vector<Part> parts_;  // By lineage.

@@ -302,6 +302,15 @@ TEST_F(GroupSegmentTest, APoisonedLineageLeavesAllClosedUntilARebuild) {
   EXPECT_EQ(ReceiverGroup::Open(options_).status().code(), StatusCode::kTainted);
   EXPECT_EQ(ReceiverGroup::Open(options_).status().code(), StatusCode::kTainted);
   EXPECT_FALSE(Read());
+  // The other one, which is proven and at its target, does not serve alone either.
+  const auto alone = Receiver::Open(options_.lineages[0]);
+  EXPECT_EQ(alone.status().code(), StatusCode::kUnavailable) << alone.status().ToString();
+  EXPECT_NE(alone.status().message().find("which is poisoned"), std::string::npos);
+  {
+    const auto policy = Segment::Open(policy_name_).value();
+    EXPECT_EQ(policy->phase(), Phase::kServing);
+  }
+  EXPECT_FALSE(Read());
   GroupOptions rebuild = options_;
   for (ReceiverOptions& lineage : rebuild.lineages) {
     lineage.rebuild = true;

@@ -4,6 +4,7 @@
 // go from what is held or loaded to the version that is asked for, and only then let engines in.
 #include <utility>
 
+#include "base/out_of_memory.h"
 #include "live/receiver_core.h"
 
 namespace segue {
@@ -26,7 +27,7 @@ Status ReceiverCore::Start() {
   const Status doubts = engine_.Doubts();
   SEGUE_RETURN_IF_ERROR(Begin());
   const std::lock_guard lock(mutex_);
-  message_ = doubts.message();
+  why_ = doubts;
   return {};
 }
 
@@ -96,7 +97,9 @@ Status ReceiverCore::CatchUp(const EngineRequest& request, bool reopen) {
   return {};
 }
 
+// Every step ends in a status, also where memory runs out: what holds the gates comes to an end.
 Status ReceiverCore::Rebuild(const EngineRequest& request) {
+  const std::vector<std::uint64_t> held = held_versions();
   ReceiverState before;
   {
     const std::lock_guard lock(mutex_);
@@ -105,14 +108,13 @@ Status ReceiverCore::Rebuild(const EngineRequest& request) {
     session_ = "rebuild";
     rebuilding_ = true;
   }
-  Status so_far = engine_.CheckRebuild(request);
+  Status so_far = CatchOutOfMemory([&] { return engine_.CheckRebuild(request); });
   Pause pause;
   pause.started_ns = NowInNanoseconds();
-  if (so_far.ok()) so_far = engine_.Pause();
-  Status status = engine_.CloseToLoad(so_far);
+  if (so_far.ok()) so_far = CatchOutOfMemory([this] { return engine_.Pause(); });
+  Status status = CatchOutOfMemory([&] { return engine_.CloseToLoad(so_far); });
   pause.fenced_ns = NowInNanoseconds();
-  const std::vector<std::uint64_t> held = held_versions();
-  if (status.ok()) status = engine_.Load();
+  if (status.ok()) status = CatchOutOfMemory([this] { return engine_.Load(); });
   if (!status.ok() && engine_.IsServing()) {
     // Nothing was touched: the version held serves on.
     if (engine_.steps().paused()) status = WithOutcomeOf(engine_.steps().CallOff(), status);
@@ -121,7 +123,9 @@ Status ReceiverCore::Rebuild(const EngineRequest& request) {
   for (Part& part : parts_) {
     if (part.scrubber) part.scrubber->Forgive();
   }
-  if (status.ok()) status = CatchUp(request, /*reopen=*/false);
+  if (status.ok()) {
+    status = CatchOutOfMemory([&] { return CatchUp(request, /*reopen=*/false); });
+  }
   if (status.ok()) return FinishRebuild(held, pause);
   engine_.Poison();
   return EndRebuild(ReceiverState::kPoisoned, status);
@@ -133,21 +137,30 @@ Status ReceiverCore::EndRebuild(ReceiverState state, const Status& status) {
   rebuilding_ = false;
   ++update_failures_;
   if (state == ReceiverState::kPoisoned) ready_ = false;
-  Settle(state, "rebuild failed: " + status.message());
+  Status why = status;
+  (void)CatchOutOfMemory([&]() -> Status {
+    why = status.WithContext("rebuild failed");
+    return {};
+  });
+  Settle(state, std::move(why));
   return status;
 }
 
 // The weights are right; whether the engine knows it. If not, it stays paused, until an update
 // (of nothing, say) does the rest.
 Status ReceiverCore::FinishRebuild(const std::vector<std::uint64_t>& held, Pause pause) {
-  const Status told = engine_.LetGo();
+  const Status told = CatchOutOfMemory([this] { return engine_.LetGo(); });
   if (told.ok()) pause.resumed_ns = NowInNanoseconds();
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < size(); ++i) NoteRebuilt(i, held[i], pause);
   rebuilding_ = false;
   ready_ = told.ok();
-  Settle(ReceiverState::kIdle,
-         told.ok() ? "" : "rebuilt, but the engine does not go on: " + told.message());
+  Status why = told;
+  (void)CatchOutOfMemory([&]() -> Status {
+    if (!told.ok()) why = told.WithContext("rebuilt, but the engine does not go on");
+    return {};
+  });
+  Settle(ReceiverState::kIdle, std::move(why));
   return told;
 }
 

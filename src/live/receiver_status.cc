@@ -38,7 +38,7 @@ ReceiverState ReceiverCore::StateOf(const std::string& session) const {
 
 void ReceiverCore::NoteLook(const Status& status) {
   const std::lock_guard lock(mutex_);
-  look_message_ = status.message();
+  look_why_ = status;
 }
 
 ReceiverStatus ReceiverCore::GetStatus(std::size_t i) const {
@@ -63,7 +63,7 @@ ReceiverStatus ReceiverCore::GetStatus(std::size_t i) const {
   const Status current = weights(i).CheckCurrent();
   const std::lock_guard lock(mutex_);
   status.state = state_;
-  status.message = message_.empty() ? look_message_ : message_;
+  status.message = why_.message().empty() ? look_why_.message() : why_.message();
   if (status.message.empty() && !engine_.lineage(i).is_known()) {
     status.message = "lineage '" + status.lineage + "' has no version in the store yet";
   }
@@ -91,17 +91,17 @@ ReceiverCounts ReceiverCore::GetCounts(std::size_t i) const {
   return counts;
 }
 
-// Lock held. Not OK without a message: `message_` has the reason.
+// Lock held. Not OK without a message: `why_` has the reason.
 Status ReceiverCore::CheckReady(std::size_t i) const {
   const auto& scrubber = parts_[i].scrubber;
   if (scrubber && scrubber->found_fault()) return engine_.lineage(i).Wrong();
   SEGUE_RETURN_IF_ERROR(engine_.lineage(i).CheckHealth());
-  if (!ready_) return Unavailable(message_);
+  if (!ready_) return Unavailable(why_.message());
   if (rebuilding_) return Unavailable("the weights are being rebuilt");
   const bool holds = state_ == ReceiverState::kApplying || state_ == ReceiverState::kApplied ||
                      state_ == ReceiverState::kResuming;
   if (!holds || !prepared_ || !prepared_->holds(i)) return {};
-  if (!message_.empty()) return Unavailable(message_);
+  if (!why_.message().empty()) return Unavailable(why_.message());
   if (state_ == ReceiverState::kApplying) {
     return Unavailable("an update is being applied: the gate closes once no engine is inside");
   }

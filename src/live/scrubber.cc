@@ -32,26 +32,29 @@ void Scrubber::Forgive() {
 
 void Scrubber::Run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
-    const std::uint64_t epoch = epoch_;
-    const LiveVersion before = weights_.version();
-    const Digest expected = weights_.local_digest();
-    Digest digest;
-    bool whole = false;  // As after memory that ran out: the next pass may have it.
+    // Where memory has run out the next pass may have it.
     (void)CatchOutOfMemory([&]() -> Status {
-      whole = weights_.phase() == Phase::kServing && Scan(stop, digest);
+      Pass(stop);
       return {};
     });
-    const LiveVersion after = weights_.version();
-    const bool settled = weights_.phase() == Phase::kServing &&
-                         before.applied_count == after.applied_count &&
-                         before.version == after.version && before.digest == after.digest;
-    if (whole && settled && epoch == epoch_) {
-      const bool agrees = digest == expected;
-      ++(agrees ? passes_ : faults_);
-      if (!agrees) found_fault_ = true;
-    }
     environment_.Sleep(kBetweenPasses, stop);
   }
+}
+
+void Scrubber::Pass(const std::stop_token& stop) {
+  const std::uint64_t epoch = epoch_;
+  const LiveVersion before = weights_.version();
+  const Digest expected = weights_.local_digest();
+  Digest digest;
+  const bool whole = weights_.phase() == Phase::kServing && Scan(stop, digest);
+  const LiveVersion after = weights_.version();
+  const bool settled = weights_.phase() == Phase::kServing &&
+                       before.applied_count == after.applied_count &&
+                       before.version == after.version && before.digest == after.digest;
+  if (!whole || !settled || epoch != epoch_) return;
+  const bool agrees = digest == expected;
+  ++(agrees ? passes_ : faults_);
+  if (!agrees) found_fault_ = true;
 }
 
 bool Scrubber::Scan(const std::stop_token& stop, Digest& digest) {

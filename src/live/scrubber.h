@@ -29,6 +29,7 @@ class Scrubber {
 
  private:
   void Run(const std::stop_token& stop);
+  void Pass(const std::stop_token& stop);
   // One scan; false where it was stopped or the weights moved on meanwhile.
   bool Scan(const std::stop_token& stop, Digest& digest);
 

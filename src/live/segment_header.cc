@@ -185,6 +185,12 @@ Result<bool> IsSegmentRemoved(const SharedMemory& object) {
   return gate == kGateRemoved || object.IsRemoved();
 }
 
+Result<bool> IsSegmentPoisoned(const SharedMemory& object) {
+  std::uint32_t phase = 0;
+  SEGUE_RETURN_IF_ERROR(object.Read(field::kPhase, std::as_writable_bytes(std::span(&phase, 1))));
+  return phase == static_cast<std::uint32_t>(Phase::kPoisoned);
+}
+
 Result<SegmentContents> ReadSegment(const SharedMemory& object) {
   Head head;
   SEGUE_RETURN_IF_ERROR(object.Read(0, head));

@@ -80,6 +80,8 @@ Result<SegmentContents> MakeSegmentContents(const Plan& plan, const std::string&
 Result<bool> IsSegmentWhole(const SharedMemory& object);
 // Of a whole segment: the name is gone or about to go.
 Result<bool> IsSegmentRemoved(const SharedMemory& object);
+// Of a whole segment: it wants a rebuild.
+Result<bool> IsSegmentPoisoned(const SharedMemory& object);
 // Of a whole segment. Corruption, naming the field, for what cannot be right; Unsupported for
 // another format version.
 Result<SegmentContents> ReadSegment(const SharedMemory& object);

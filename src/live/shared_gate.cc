@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/out_of_memory.h"
 #include "live/futex.h"
 
 namespace segue {
@@ -19,7 +20,8 @@ constexpr std::chrono::milliseconds kBuryPeriod{5};
 Status SharedGate::Close(std::chrono::milliseconds deadline) {
   const std::uint32_t before = Set(kGateClosed);
   SEGUE_RETURN_IF_ERROR(CheckThere());
-  Status status = WaitUntilEmpty(deadline);
+  // What cannot be said for want of memory must not keep the gate closed either.
+  Status status = CatchOutOfMemory([&] { return WaitUntilEmpty(deadline); });
   if (!status.ok() && before == kGateOpen) SEGUE_RETURN_IF_ERROR(Open());
   return status;
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/begun_apply.h"
+#include "base/out_of_memory.h"
 #include "base/scratch_directory.h"
 #include "checkpoint/checkpoint.h"
 #include "delta/encoder.h"
@@ -56,7 +57,8 @@ Status FinishApply(Store& store, const ReceiverOptions& options, LiveWeights& we
   const LiveVersion held = weights.version();
   if (held.version == held.target_version) return FinishRecord(store, options, weights);
   SEGUE_ASSIGN_OR_RETURN(const UpdatePlan plan, PlanUpdate(store, options.lineage, weights,
-                                                           std::optional(held.target_version)));
+                                                           std::optional(held.target_version),
+                                                           HeldNumber::kRecorded));
   SEGUE_ASSIGN_OR_RETURN(const ScratchDirectory scratch,
                          ScratchDirectory::Make(options.staging, "segue"));
   StagedDelta staged;
@@ -148,7 +150,7 @@ Status CheckStartFromCheckpoint(Store& store, const ReceiverOptions& options) {
   SEGUE_ASSIGN_OR_RETURN(const Plan plan, PlanOfCheckpoint(store, options.lineage, checkpoint));
   if (options.catch_up) return CheckWayFromCheckpoint(store, options, plan, options.version);
   const Digest digest = DigestModel(plan, ViewOf(checkpoint), options.threads);
-  return VersionOf(store, options.lineage, digest, "checkpoint '" + options.checkpoint + "'")
+  return VersionOf(store, options.lineage, digest, options.version, "checkpoint '" + options.checkpoint + "'")
       .status();
 }
 
@@ -162,8 +164,11 @@ Status ReopenIfServing(LiveWeights& weights) {
 
 Result<Checkpoint> OpenToLoad(const ReceiverOptions& options, LiveWeights& weights,
                               const Ranks& ranks, const Status& so_far) {
-  Result<Checkpoint> checkpoint = so_far.ok() ? OpenForLoading(options, weights) : so_far;
-  Status agreed = ranks.Agree(Meeting::kRebuild, 0, checkpoint.status());
+  Result<Checkpoint> checkpoint = CatchOutOfMemory([&]() -> Result<Checkpoint> {
+    return so_far.ok() ? OpenForLoading(options, weights) : so_far;
+  });
+  Status agreed =
+      CatchOutOfMemory([&] { return ranks.Agree(Meeting::kRebuild, 0, checkpoint.status()); });
   if (agreed.ok()) return checkpoint;
   if (checkpoint.ok()) SEGUE_RETURN_IF_ERROR(ReopenIfServing(weights));
   return agreed;

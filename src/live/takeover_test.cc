@@ -230,5 +230,90 @@ TEST_F(TakeoverTest, AGroupThatIsTakenOverInPartIsTold) {
   EXPECT_THAT(receiver.value()->status().message, HasSubstr("'its-draft'"));
 }
 
+// A trainer that went back: versions 1 and 3 have the same bytes, and 2 others.
+class RepeatedBytesTest : public TakeoverTest {
+ protected:
+  RepeatedBytesTest() {
+    for (std::uint64_t seed = 1; seed <= 2; ++seed) Advance(seed);
+    PublishStep(2, 1);
+  }
+  // One more version, from one of the trainer's checkpoints to another.
+  void PublishStep(std::uint64_t base, std::uint64_t target) {
+    const auto published =
+        Publish(test::PublishOf(store_, trainer_.Directory(base), trainer_.Directory(target)));
+    SEGUE_CHECK(published.ok());
+  }
+  void ExpectHolds(const ReceiverStatus& status, std::uint64_t version, std::uint64_t bytes_of) {
+    EXPECT_EQ(status.version, version);
+    auto weights = EngineWeights::Attach(name_, milliseconds(1000)).value();
+    const auto step = weights.BeginStep(milliseconds(1000));
+    ASSERT_TRUE(step.ok());
+    const Checkpoint expected = Checkpoint::Open(trainer_.Directory(bytes_of)).value();
+    for (std::size_t i = 0; i < expected.tensors().size(); ++i) {
+      const EngineTensor& tensor = weights.tensors()[i];
+      EXPECT_TRUE(std::ranges::equal(ByteSpan(tensor.data, tensor.size), expected.TensorBytes(i)));
+    }
+  }
+};
+
+TEST_F(RepeatedBytesTest, TheRecordedNumberStaysAndNothingLeadsBack) {
+  LeaveServing();
+  const auto receiver = Receiver::Open(Options()).value();
+  ExpectHolds(receiver->status(), 3, 1);
+  for (const std::uint64_t earlier : {1, 2}) {
+    const auto back = receiver->Update({"back", {}, earlier});
+    EXPECT_EQ(back.status().code(), StatusCode::kVersionMismatch) << earlier;
+    EXPECT_THAT(back.status().message(), HasSubstr("does not lead back"));
+    ExpectHolds(receiver->status(), 3, 1);
+  }
+  trainer_.Step(9);
+  PublishStep(1, 3);
+  const auto on = receiver->Update({"on"});
+  ASSERT_TRUE(on.ok()) << on.status().ToString();
+  EXPECT_EQ(on->base_version, 3u);
+  ExpectHolds(receiver->status(), 4, 3);
+}
+
+// An older listing, or a store that was put back, does not take a receiver with it.
+TEST_F(RepeatedBytesTest, ARestartDoesNotGoBackToAnEarlierNumber) {
+  LeaveServing();
+  const std::string manifest = JoinPath(store_, object_name::Version("default", 3));
+  ASSERT_TRUE(RenameFile(manifest, directory_.File("away")).ok());
+  EXPECT_EQ(Receiver::Open(Options()).status().code(), StatusCode::kVersionMismatch);
+  ReceiverOptions stays = Options();
+  stays.catch_up = false;
+  ExpectHolds(Receiver::Open(stays).value()->status(), 3, 1);
+  ASSERT_TRUE(RenameFile(directory_.File("away"), manifest).ok());
+  ExpectHolds(Receiver::Open(Options()).value()->status(), 3, 1);
+}
+
+TEST_F(RepeatedBytesTest, AnInterruptedApplyIsResolvedToTheNumberThatItHadBegun) {
+  ReceiverOptions second = Options();
+  second.version = 2;
+  ASSERT_TRUE(Receiver::Open(second).ok());
+  {
+    const auto segment = Segment::Open(name_).value();
+    ASSERT_TRUE(segment->gate().Close(milliseconds(100)).ok());
+    segment->BeginApply(3);
+  }
+  ReceiverOptions stays = Options();
+  stays.catch_up = false;
+  ExpectHolds(Receiver::Open(stays).value()->status(), 3, 1);
+}
+
+// Bytes without a record stand at each version that they are.
+TEST_F(RepeatedBytesTest, BytesFromACheckpointStandAtTheVersionThatIsAskedFor) {
+  for (const std::uint64_t wanted : {1, 2, 3}) {
+    ReceiverOptions options = Options(1);
+    options.version = wanted;
+    options.rebuild = true;
+    const auto receiver = Receiver::Open(options);
+    ASSERT_TRUE(receiver.ok()) << receiver.status().ToString();
+    ExpectHolds(receiver.value()->status(), wanted, wanted == 2 ? 2 : 1);
+    ASSERT_TRUE(receiver.value()->Rebuild(2).ok()) << wanted;
+    ExpectHolds(receiver.value()->status(), 2, 2);
+  }
+}
+
 }  // namespace
 }  // namespace segue

@@ -80,9 +80,10 @@ void Endpoints::SetFailure(const Status& failure) {
   failure_ = failure;
 }
 
-void Endpoints::AllowPulls(std::vector<std::string> roots, std::string base, unsigned threads) {
+void Endpoints::AllowPulls(std::vector<std::string> roots, std::vector<std::string> bases,
+                           unsigned threads) {
   pull_roots_ = std::move(roots);
-  pull_base_ = std::move(base);
+  pull_bases_ = std::move(bases);
   pull_threads_ = threads;
 }
 
@@ -151,7 +152,8 @@ HttpAnswer Endpoints::Pull(const Endpoint& endpoint, const std::string& body) co
   PullOptions pull;
   pull.local_checkpoint = request->String("local_checkpoint_dir");
   pull.source = request->String("source_dir");
-  pull.base = pull_base_;
+  if (!pull_bases_.empty()) pull.base = pull_bases_.front();
+  pull.kept = pull_bases_;
   pull.roots = pull_roots_;
   pull.threads = pull_threads_;
   const auto target = request->Get<std::uint64_t>("target_version");

@@ -36,7 +36,9 @@ class Endpoints {
   void SetFailure(const Status& failure);
   // Pulls of disk deltas are allowed below `roots`; `base`: the engine's checkpoint; `threads`: 0
   // for every core. Before the first request.
-  void AllowPulls(std::vector<std::string> roots, std::string base, unsigned threads);
+  // `bases`: of the engine's lineages, the first of them the base of pulls. None is changed.
+  void AllowPulls(std::vector<std::string> roots, std::vector<std::string> bases,
+                  unsigned threads);
 
   // `method`: "GET" or "POST".
   HttpAnswer Handle(const std::string& method, const std::string& path, const std::string& body);
@@ -68,7 +70,7 @@ class Endpoints {
   const Process process_;
   std::atomic<ReceiverGroup*> receiver_{nullptr};
   std::vector<std::string> pull_roots_;
-  std::string pull_base_;
+  std::vector<std::string> pull_bases_;
   unsigned pull_threads_ = 0;
   std::mutex mutex_;
   Status failure_;

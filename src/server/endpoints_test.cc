@@ -59,7 +59,7 @@ TEST(EndpointsTest, PullsNeedRoots) {
   refused(body, 409, "without --pull-root");
   refused("{}", 409, "are required");
   refused("[]", 400, "not a JSON object");
-  endpoints.AllowPulls({"/usr"}, "", 1);
+  endpoints.AllowPulls({"/usr"}, {}, 1);
   refused(body, 409, "leads out of every --pull-root");
 }
 
@@ -72,7 +72,7 @@ TEST(EndpointsTest, RepeatsThatWaitLeaveRoom) {
   const int lock = ::open((local + "/.weight_sync/lock").c_str(), O_RDWR | O_CREAT, 0600);
   ASSERT_EQ(::flock(lock, LOCK_EX), 0);  // Somebody else pulls, and takes his time.
   Endpoints endpoints({.engine_id = "e"});
-  endpoints.AllowPulls({directory.path()}, "", 1);
+  endpoints.AllowPulls({directory.path()}, {}, 1);
   const std::string body = R"({"local_checkpoint_dir": ")" + local + R"(", "source_dir": ")" +
                            directory.File("source") + R"(", "target_version": 1})";
   constexpr unsigned kMore = 38;

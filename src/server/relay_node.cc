@@ -13,28 +13,17 @@ namespace segue {
 namespace {
 
 // Another environment, but for one store.
-class RelayEnvironment final : public ForwardingEnvironment {
+class RelayEnvironment final : public ForwardingLiveEnvironment {
  public:
   RelayEnvironment(LiveEnvironment& rest, std::string url, std::shared_ptr<Store> store)
-      : ForwardingEnvironment(rest), rest_(rest), url_(std::move(url)), store_(std::move(store)) {}
+      : ForwardingLiveEnvironment(rest), url_(std::move(url)), store_(std::move(store)) {}
 
   Result<std::unique_ptr<Store>> OpenStore(const std::string& url, bool create) override {
-    if (url != url_) return rest_.OpenStore(url, create);
+    if (url != url_) return ForwardingLiveEnvironment::OpenStore(url, create);
     return std::unique_ptr<Store>(std::make_unique<ForwardingStore>(store_));
-  }
-  std::unique_ptr<Device> MakeDevice(unsigned threads) override {
-    return rest_.MakeDevice(threads);
-  }
-  Result<std::unique_ptr<LiveWeights>> OpenWeights(const std::string& name) override {
-    return rest_.OpenWeights(name);
-  }
-  Result<std::unique_ptr<LiveWeights>> CreateWeights(const std::string& name, const Plan& plan,
-                                                     const std::string& lineage) override {
-    return rest_.CreateWeights(name, plan, lineage);
   }
 
  private:
-  LiveEnvironment& rest_;
   const std::string url_;
   const std::shared_ptr<Store> store_;
 };

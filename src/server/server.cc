@@ -4,8 +4,11 @@
 // is looked at.
 #include "segue/server.h"
 
+#include <atomic>
 #include <charconv>
 #include <condition_variable>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -15,6 +18,7 @@
 #include "base/limits.h"
 #include "base/out_of_memory.h"
 #include "interop/path_roots.h"
+#include "live/forwarding_environment.h"
 #include "live/live_environment.h"
 #include "segue/token.h"
 #include "server/endpoint_table.h"
@@ -23,6 +27,26 @@
 #include "server/relay_node.h"
 
 namespace segue {
+namespace {
+
+// The machine, but that no server of a store is waited for once this one is to stop.
+class ServingEnvironment final : public ForwardingLiveEnvironment {
+ public:
+  ServingEnvironment() : ForwardingLiveEnvironment(SystemLiveEnvironment()) {}
+
+  void GiveUpStores() { *given_up_ = true; }
+  std::function<bool()> given_up() const {
+    return [given_up = given_up_] { return given_up->load(); };
+  }
+  Result<std::unique_ptr<Store>> OpenStore(const std::string& url, bool create) override {
+    return segue::OpenStore(url, create, given_up());
+  }
+
+ private:
+  const std::shared_ptr<std::atomic<bool>> given_up_ = std::make_shared<std::atomic<bool>>(false);
+};
+
+}  // namespace
 
 class Server::Impl {
  public:
@@ -40,8 +64,9 @@ class Server::Impl {
                              "', which others can reach, needs a token");
     }
     SEGUE_RETURN_IF_ERROR(PathRoots::Make(options_.pull_roots).status());
-    endpoints_.AllowPulls(options_.pull_roots, options_.receiver.checkpoint,
-                          options_.receiver.threads);
+    std::vector<std::string> bases = {options_.receiver.checkpoint};
+    for (const ReceiverOptions& lineage : options_.further) bases.push_back(lineage.checkpoint);
+    endpoints_.AllowPulls(options_.pull_roots, std::move(bases), options_.receiver.threads);
     Configure();
     SEGUE_RETURN_IF_ERROR(listener_.Start(address));
     receiver_thread_ = std::jthread([this] { TakeOver(); });
@@ -60,7 +85,8 @@ class Server::Impl {
   }
 
   void Stop() {
-    // Requests that are being answered may wait for the engine, as may the start.
+    // Requests that are being answered may wait for the engine or the store, as may the start.
+    environment_.GiveUpStores();
     if (options_.receiver.hooks.stop) options_.receiver.hooks.stop();
     listener_.Stop();
     if (receiver_thread_.joinable()) receiver_thread_.join();
@@ -173,7 +199,9 @@ class Server::Impl {
     group.lineages.insert(group.lineages.begin(), options_.receiver);
     group.hooks = std::exchange(group.lineages.front().hooks, {});
     group.same_version = options_.same_version;
-    if (relay.from.empty() && relay.listen.empty()) return ReceiverGroup::Open(group);
+    if (relay.from.empty() && relay.listen.empty()) {
+      return ReceiverInternals::Open(group, environment_);
+    }
     RelayNode::Options node;
     node.store = options_.receiver.store;
     node.listen = relay.listen;
@@ -181,7 +209,8 @@ class Server::Impl {
     node.relay.sources = relay.from;
     node.relay.directory = relay.directory.empty() ? options_.receiver.staging : relay.directory;
     if (relay.size_max != 0) node.relay.size_max = relay.size_max;
-    SEGUE_ASSIGN_OR_RETURN(relay_, RelayNode::Start(node, SystemLiveEnvironment()));
+    node.relay.client.given_up = environment_.given_up();
+    SEGUE_ASSIGN_OR_RETURN(relay_, RelayNode::Start(node, environment_));
     return ReceiverInternals::Open(group, relay_->environment());
   }
 
@@ -211,6 +240,7 @@ class Server::Impl {
   }
 
   const ServeOptions options_;
+  ServingEnvironment environment_;
   Endpoints endpoints_;
   HttpListener listener_;
   std::unique_ptr<RelayNode> relay_;  // The receiver's environment: outlives it.

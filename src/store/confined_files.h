@@ -10,9 +10,6 @@
 // it. Whoever opens the folder himself (`dir:`) has its links followed. The root and what is above
 // it are the operator's, links included. Hard links and mounts below the root are not seen as such;
 // making them needs rights on both sides.
-//
-// Step by step rather than by openat2(RESOLVE_NO_SYMLINKS): names have few parts and no "..", so
-// both promise the same, and older kernels and the sandboxes of containers refuse the newer call.
 #pragma once
 
 #include <string>

@@ -59,16 +59,6 @@ FileKind KindOfPath(int folder, const char* name) {
 
 }  // namespace
 
-FilePlace::FilePlace(FilePlace&& other) noexcept
-    : folder(std::exchange(other.folder, AT_FDCWD)),
-      name(std::move(other.name)),
-      confined(other.confined),
-      error(other.error) {}
-
-FilePlace::~FilePlace() {
-  if (folder >= 0) ::close(folder);
-}
-
 FilePlace PosixFileSystem::Locate(const std::string& path) { return FilePlace(path); }
 
 int PosixFileSystem::OpenForRead(const std::string& path) {
@@ -177,16 +167,6 @@ void PosixFileSystem::Wait(std::chrono::milliseconds duration) {
 PosixFileSystem& PosixFileSystem::Instance() {
   static PosixFileSystem files;
   return files;
-}
-
-int OpenFolderAt(int folder, const std::string& name, int flags) {
-  const int opened =
-      Errno([&] { return ::openat(folder, name.c_str(), flags | O_DIRECTORY | O_CLOEXEC); });
-  struct stat info {};
-  const bool is_link = opened == -ENOTDIR && (flags & O_NOFOLLOW) != 0 &&
-                       ::fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-                       S_ISLNK(info.st_mode);
-  return is_link ? -ELOOP : opened;
 }
 
 int MakeFolders(FileSystem& files, const std::string& folder) {

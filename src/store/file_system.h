@@ -9,8 +9,6 @@
 // Implementations are thread-safe and keep no descriptor to themselves.
 #pragma once
 
-#include <fcntl.h>
-
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -19,6 +17,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/file_place.h"
 #include "segue/status.h"
 
 namespace segue {
@@ -73,19 +72,6 @@ class FileSystem {
   virtual void Wait(std::chrono::milliseconds duration) = 0;
 };
 
-// What a path names: `name` as seen from the folder. AT_FDCWD is the working directory.
-struct FilePlace {
-  explicit FilePlace(std::string path) : name(std::move(path)) {}
-  ~FilePlace();
-  FilePlace(FilePlace&& other) noexcept;
-  FilePlace& operator=(FilePlace&&) = delete;
-
-  int folder = AT_FDCWD;  // Closed with the place.
-  std::string name;
-  bool confined = false;  // A link in the last place is not followed, not even to a folder.
-  int error = 0;          // -errno: there is no such place.
-};
-
 // The calls themselves. Tests derive from it and bend one or two.
 class PosixFileSystem : public FileSystem {
  public:
@@ -133,10 +119,6 @@ class OpenFile {
   FileSystem* files_;
   int descriptor_;
 };
-
-// Opens a folder as openat() does. A link that O_NOFOLLOW refuses is ELOOP, as with files, where
-// the kernel says ENOTDIR: "not there" would be a lie.
-int OpenFolderAt(int folder, const std::string& name, int flags);
 
 // Creates the folder and what is missing above it. Returns how many it created, or -errno.
 int MakeFolders(FileSystem& files, const std::string& folder);

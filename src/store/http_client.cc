@@ -20,6 +20,11 @@ namespace {
 
 constexpr std::size_t kQuotedSizeMax = 300;
 
+// Between two looks at whether to go on, in a wait between tries.
+constexpr std::chrono::milliseconds kGivenUpLook{100};
+
+Status GivenUp() { return Unavailable("the request was given up"); }
+
 std::optional<std::uint64_t> ParseNumber(std::string_view text) {
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -96,6 +101,7 @@ class HttpClient::Handle {
     ::curl_slist_free_all(fields);
     if (!stopped_) reply_.transport = TransportStatus(error, detail_.data());
     reply_.given_up = error == CURLE_ABORTED_BY_CALLBACK && IsGivenUp();
+    if (reply_.given_up) reply_.transport = GivenUp();
     reply_.reached = error != CURLE_COULDNT_CONNECT && error != CURLE_COULDNT_RESOLVE_HOST;
     // An interim answer alone is none.
     if (!head_done_) reply_.head = HttpHead();
@@ -270,9 +276,9 @@ std::unique_ptr<HttpClient::Handle> HttpClient::Take() {
 }
 
 HttpReply HttpClient::Perform(const HttpRequest& request) {
-  if (options_.given_up && options_.given_up()) {
+  if (IsGivenUp()) {
     HttpReply reply;
-    reply.transport = Unavailable("given up");
+    reply.transport = GivenUp();
     reply.given_up = true;
     return reply;
   }
@@ -291,7 +297,11 @@ void HttpClient::WaitBefore(int tries, const HttpHead& head) const {
     wait = std::max<std::chrono::milliseconds>(
         wait, std::chrono::seconds(std::min<std::uint64_t>(*asked, limits::kStoreRetryWaitMsMax)));
   }
-  std::this_thread::sleep_for(std::min(wait, longest));
+  const auto until = std::chrono::steady_clock::now() + std::min(wait, longest);
+  for (auto now = std::chrono::steady_clock::now(); now < until && !IsGivenUp();
+       now = std::chrono::steady_clock::now()) {
+    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(until - now, kGivenUpLook));
+  }
 }
 
 bool IsTransient(const HttpReply& reply) {

@@ -85,12 +85,14 @@ class HttpClient {
   HttpClient& operator=(const HttpClient&) = delete;
 
   HttpReply Perform(const HttpRequest& request);
-  // Sleeps before try `tries` + 1: the wait doubles, or is what the server asked for, bounded.
+  // Sleeps before try `tries` + 1: the wait doubles, or is what the server asked for, bounded. Less
+  // once it is given up.
   void WaitBefore(int tries, const HttpHead& head) const;
 
  private:
   class Handle;
   std::unique_ptr<Handle> Take();
+  bool IsGivenUp() const { return options_.given_up && options_.given_up(); }
 
   const Options options_;
   std::mutex mutex_;

@@ -176,7 +176,9 @@ Status RelayStore::FetchFromRelay(std::size_t source, const std::string& name,
   options.client = options_.client;
   options.has_listing = false;
   Pace pace(options_.pace);
-  options.client.given_up = [&pace] { return pace.TooSlow(); };
+  options.client.given_up = [&pace, stop = options_.client.given_up] {
+    return pace.TooSlow() || (stop && stop());
+  };
   SEGUE_ASSIGN_OR_RETURN(const std::unique_ptr<HttpStore> relay, HttpStore::Open(options));
   std::uint64_t bytes = 0;
   Status fetched = Keep(*relay, name, bytes, &pace);

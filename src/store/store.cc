@@ -60,16 +60,20 @@ std::string_view SchemeOf(std::string_view url) {
   return plain ? scheme : std::string_view{};
 }
 
-Result<std::unique_ptr<Store>> OpenHttpStore(const std::string& url) {
+using GivenUp = std::function<bool()>;
+
+Result<std::unique_ptr<Store>> OpenHttpStore(const std::string& url, const GivenUp& given_up) {
   HttpStore::Options options;
   options.url = url;
+  options.client.given_up = given_up;
   SEGUE_ASSIGN_OR_RETURN(options.token, TokenFromEnvironment("SEGUE_STORE_TOKEN"));
   SEGUE_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, HttpStore::Open(options));
   return store;
 }
 
-Result<std::unique_ptr<Store>> OpenS3Store(const std::string& url) {
-  SEGUE_ASSIGN_OR_RETURN(const S3Options options, S3Options::FromEnvironment(url));
+Result<std::unique_ptr<Store>> OpenS3Store(const std::string& url, const GivenUp& given_up) {
+  SEGUE_ASSIGN_OR_RETURN(S3Options options, S3Options::FromEnvironment(url));
+  options.client.given_up = given_up;
   SEGUE_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, S3Store::Open(options));
   return store;
 }
@@ -100,15 +104,16 @@ Result<PutOutcome> Store::PutIfAbsent(const std::string& name, ByteSpan bytes) {
   return writer->Commit(name);
 }
 
-Result<std::unique_ptr<Store>> OpenStore(const std::string& url, bool create) {
+Result<std::unique_ptr<Store>> OpenStore(const std::string& url, bool create,
+                                         const std::function<bool()>& given_up) {
   const std::string_view scheme = SchemeOf(url);
   if (scheme == "file") {
     SEGUE_ASSIGN_OR_RETURN(std::unique_ptr<Store> archive,
                            ArchiveStore::Open(url, url.substr(scheme.size() + 1)));
     return archive;
   }
-  if (scheme == "http" || scheme == "https") return OpenHttpStore(url);
-  if (scheme == "s3") return OpenS3Store(url);
+  if (scheme == "http" || scheme == "https") return OpenHttpStore(url, given_up);
+  if (scheme == "s3") return OpenS3Store(url, given_up);
   if (!scheme.empty() && scheme != "dir") {
     return Unsupported("store " + Quoted(url) + " has the scheme '" + std::string(scheme) +
                        "'; expected dir:PATH, a plain path, file:PATH, http(s)://HOST/PREFIX or "

@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -69,8 +70,11 @@ class Store {
 // Opens `url`: "dir:PATH" or a plain path; "file:PATH" for a store in one file, to read;
 // "http(s)://HOST[:PORT]/PREFIX" for one that `segue store` serves, with the token in
 // SEGUE_STORE_TOKEN; "s3://BUCKET/PREFIX", with the usual AWS_... variables. Other schemes:
-// Unsupported. A dir store need not exist yet when `create` is set; otherwise NotFound.
-Result<std::unique_ptr<Store>> OpenStore(const std::string& url, bool create);
+// Unsupported. A dir store need not exist yet when `create` is set; otherwise NotFound. `given_up`,
+// where given, is asked at least every second while a server is waited for, here and in every later
+// call, from their threads: true ends the call (Unavailable), and so all that follow.
+Result<std::unique_ptr<Store>> OpenStore(const std::string& url, bool create,
+                                         const std::function<bool()>& given_up = {});
 
 // Object names: 1 to 512 bytes of parts joined by '/'; a part is 1 to 255 of [A-Za-z0-9._-], does
 // not begin with '.', and so can never leave the store (case B5). InvalidArgument otherwise.

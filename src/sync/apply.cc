@@ -80,10 +80,11 @@ class Application {
     base_digest_ = trusted ? state_->digest : DigestModel(plan_, ViewOf(base_), options_.threads);
     report_.full_scan = !trusted;
     report_.locate_s = watch.Lap();
+    if (IsRecordedAfterTarget()) return IsAfterTarget(state_->version);
     if (!lineage_.FindVersion(base_digest_, report_.target_version)) return NoVersion();
     Result<Way> way = lineage_.FindWay(base_digest_, report_.target_version);
     if (!way.ok()) return way.status().WithContext("checkpoint '" + options_.checkpoint + "'");
-    report_.base_version = way->from;
+    report_.base_version = IsRecorded() ? state_->version : way->from;
     chain_ = std::move(way->manifests);
     for (const Manifest& manifest : chain_) {
       report_.path.push_back(manifest.identity.target_version);
@@ -91,15 +92,33 @@ class Application {
     return {};
   }
 
+  // The state file says which of the versions it is whose digest the files have.
+  bool IsRecorded() const {
+    if (!state_ || state_->lineage != report_.lineage || state_->digest != base_digest_) {
+      return false;
+    }
+    const auto facts = lineage_.Version(state_->version);
+    return facts && facts->digest == base_digest_;
+  }
+  // What is changed in place does not go back, also where an earlier version has the same bytes.
+  bool IsRecordedAfterTarget() const {
+    return options_.output.empty() && IsRecorded() && state_->version > report_.target_version;
+  }
+
+  Status IsAfterTarget(std::uint64_t version) const {
+    const std::string target = std::to_string(report_.target_version);
+    return VersionMismatch("checkpoint '" + options_.checkpoint + "' is at version " +
+                           std::to_string(version) + " of lineage '" + report_.lineage +
+                           "', after version " + target +
+                           ": Segue only goes forward; rebuild from a full copy of version " +
+                           target + " or of an earlier one (apply with --output)");
+  }
+
   // The checkpoint is none of the versions up to the target.
   Status NoVersion() const {
     const std::string target = std::to_string(report_.target_version);
     if (const auto later = lineage_.FindVersion(base_digest_, UINT64_MAX)) {
-      return VersionMismatch("checkpoint '" + options_.checkpoint + "' is at version " +
-                             std::to_string(*later) + " of lineage '" + report_.lineage +
-                             "', after version " + target +
-                             ": Segue only goes forward; rebuild from a full copy of version " +
-                             target + " or of an earlier one (apply with --output)");
+      return IsAfterTarget(*later);
     }
     return VersionMismatch("checkpoint '" + options_.checkpoint + "' has digest " +
                            base_digest_.ToHex() + ", which is no version up to " + target +

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/file_place.h"
 #include "base/limits.h"
 #include "sync/json_fields.h"
 
@@ -94,8 +95,8 @@ Result<CheckpointLock> CheckpointLock::Acquire(const std::string& checkpoint) {
       Unavailable("checkpoint '" + checkpoint + "' is being changed by another process");
   for (int tries = 0; tries < kLockTries; ++tries) {
     SEGUE_RETURN_IF_ERROR(MakeOwnDirectory(directory));
-    constexpr int kFlags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-    CheckpointLock lock(::open(path.c_str(), kFlags, 0644), path);
+    constexpr int kFlags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK;
+    CheckpointLock lock(OpenPath(path, kFlags, 0644), path);
     if (lock.descriptor_ < 0 && errno == ENOENT) continue;
     if (lock.descriptor_ < 0) return ErrnoStatus("open", path);
     struct stat info {};
@@ -114,7 +115,7 @@ Result<CheckpointLock> CheckpointLock::Acquire(const std::string& checkpoint) {
 bool CheckpointLock::IsInPlace() const {
   struct stat held {};
   struct stat named {};
-  return ::fstat(descriptor_, &held) == 0 && ::lstat(path_.c_str(), &named) == 0 &&
+  return ::fstat(descriptor_, &held) == 0 && ExaminePath(path_, named) == 0 &&
          held.st_dev == named.st_dev && held.st_ino == named.st_ino;
 }
 
@@ -141,8 +142,9 @@ void CheckpointLock::RemoveLoneLock() const {
   const auto names = ListDirectory(directory);
   const std::vector<std::string> lone = {kLockName};
   if (!names.ok() || names.value() != lone || !IsInPlace()) return;
-  std::error_code ignored;
-  for (const std::string& path : {path_, directory}) std::filesystem::remove(path, ignored);
+  const FilePlace place = LocateFile(directory);
+  if (place.error != 0 || !RemoveFile(path_).ok()) return;
+  (void)::unlinkat(place.folder, place.name.c_str(), AT_REMOVEDIR);
 }
 
 }  // namespace segue

@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "base/file.h"
+#include "base/file_place.h"
 #include "base/limits.h"
 #include "checkpoint/checkpoint.h"
 #include "delta/changes.h"
@@ -90,7 +91,7 @@ Status Journal::Begin(const Plan& plan, std::span<const ChunkWork> work, Journal
 
 Result<std::optional<JournalRecord>> Journal::Read() const {
   struct stat info {};
-  if (::lstat(RecordPath().c_str(), &info) != 0) {
+  if (ExaminePath(RecordPath(), info) != 0) {
     if (errno == ENOENT) return std::optional<JournalRecord>();
     return ErrnoStatus("examine", RecordPath());
   }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/file_place.h"
 #include "sync/checkpoint_state.h"
 
 namespace segue {
@@ -17,7 +18,7 @@ namespace {
 
 Result<bool> IsShared(const std::string& path) {
   struct stat info {};
-  if (::lstat(path.c_str(), &info) != 0) return ErrnoStatus("examine", path);
+  if (ExaminePath(path, info) != 0) return ErrnoStatus("examine", path);
   return !S_ISREG(info.st_mode) || info.st_nlink > 1;
 }
 

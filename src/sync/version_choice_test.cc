@@ -125,6 +125,35 @@ TEST_F(VersionChoiceTest, WayFromEveryVersionOfADigest) {
   EXPECT_TRUE(SameFiles(trainer_.Directory(4), engine));
 }
 
+// A directory with a record stands at its number alone: nothing leads it back, also where an earlier
+// version has the same bytes. A copy without one stands at each.
+TEST_F(VersionChoiceTest, WhereBytesRepeatTheRecordSaysTheNumber) {
+  PublishChain(2);
+  Step(2, 1);  // Version 3 has the weights of version 1.
+  const std::string engine = CopyOf(trainer_.Directory(0), directory_.File("engine"));
+  ASSERT_TRUE(Apply(ApplyOf(store_, engine)).ok());
+  for (const std::uint64_t earlier : {1, 2}) {
+    ApplyOptions back = ApplyOf(store_, engine);
+    back.to = earlier;
+    EXPECT_EQ(Apply(back).status().code(), StatusCode::kVersionMismatch) << earlier;
+    EXPECT_TRUE(SameFiles(trainer_.Directory(1), engine));
+    back.checkpoint = CopyOf(trainer_.Directory(1), directory_.File("copy"));
+    EXPECT_TRUE(Apply(back).ok());
+    EXPECT_TRUE(SameFiles(trainer_.Directory(earlier), back.checkpoint));
+    std::filesystem::remove_all(back.checkpoint);
+  }
+  ApplyOptions output = ApplyOf(store_, engine);
+  output.to = 2;
+  output.output = directory_.File("output");
+  EXPECT_TRUE(Apply(output).ok());
+  trainer_.Step(9);
+  Step(1, 3);
+  const auto on = Apply(ApplyOf(store_, engine));
+  ASSERT_TRUE(on.ok()) << on.status().ToString();
+  EXPECT_EQ(on->base_version, 3u);
+  EXPECT_TRUE(SameFiles(trainer_.Directory(3), engine));
+}
+
 // Which code and what advice, where no way leads on.
 TEST_F(VersionChoiceTest, NoWay) {
   PublishChain(2);
