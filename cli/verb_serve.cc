@@ -4,7 +4,9 @@
 // and answers over HTTP, until SIGINT or SIGTERM. The segment stays, unless --remove was given.
 #include <fmt/core.h>
 
+#include <chrono>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "cli/output.h"
@@ -24,6 +26,8 @@ constexpr std::uint64_t kScrubRate = 256ull << 20;
 
 // Updates that follow each other faster than this are told as one.
 constexpr std::chrono::milliseconds kLookInterval{100};
+// What fails again as before is told this often.
+constexpr std::chrono::seconds kRepeatInterval{10};
 
 struct ServeArguments {
   ServeOptions options;
@@ -57,7 +61,8 @@ Json Describe(const ReceiverStatus& status) {
           {"lineage", status.lineage},
           {"version", status.version},
           {"digest", status.digest},
-          {"model_bytes", status.model_bytes}};
+          {"model_bytes", status.model_bytes},
+          {"pause_s", status.last.pause_s}};
 }
 
 Json Describe(const Server& server, const std::vector<ReceiverStatus>& lineages) {
@@ -80,6 +85,8 @@ void Announce(const Server& server, bool json) {
       PrintLine(fmt::format("{}: version {} of {}, {}", Printable(status.name), status.version,
                             Printable(status.lineage), HumanBytes(status.model_bytes)));
       PrintLine(fmt::format("  digest   {}", status.digest));
+      if (status.last.pause_s == 0) continue;
+      PrintLine(fmt::format("  paused   {}, for the rebuild", HumanSeconds(status.last.pause_s)));
     }
     PrintLine(fmt::format("  control  {}", server.url()));
     if (!server.relay_url().empty()) PrintLine(fmt::format("  relay    {}", server.relay_url()));
@@ -88,8 +95,9 @@ void Announce(const Server& server, bool json) {
   std::fflush(stdout);
 }
 
-// While it serves: a line for each update of a lineage, and one where following fails, or fails
-// otherwise than before. What went wrong is that of all lineages, so one narrator tells it.
+// While it serves: a line for each update of a lineage, and one where something fails, or fails
+// otherwise than before; what fails in the same way again is told from time to time, with how
+// often. What went wrong is that of all lineages, so one narrator tells it.
 class Narrator {
  public:
   enum class Kind { kOnly, kFirst, kFurther };
@@ -97,7 +105,8 @@ class Narrator {
   Narrator(const ReceiverStatus& began, Kind kind, bool json)
       : kind_(kind), json_(json), version_(began.version), resumed_ns_(began.last.resumed_ns) {}
 
-  void Look(const ReceiverStatus& now) {
+  // `failures`: of all kinds, since the start.
+  void Look(const ReceiverStatus& now, std::uint64_t failures) {
     const UpdateReport& last = now.last;
     const bool updated = now.version != version_ || last.resumed_ns != resumed_ns_;
     // Told once it is over: until then the times are those of the update before.
@@ -111,9 +120,27 @@ class Narrator {
     // In the middle of a pause it says only that there is one.
     const bool in_pause =
         now.state == ReceiverState::kApplying || now.state == ReceiverState::kResuming;
-    if (in_pause || now.message == message_) return;
+    if (in_pause) return;
+    if (now.message == message_) {
+      if (std::chrono::steady_clock::now() - told_at_ >= kRepeatInterval) TellRepeats(failures);
+      return;
+    }
+    // The last one is told by its own message.
+    TellRepeats(failures - (now.message.empty() || failures == 0 ? 0 : 1));
     message_ = now.message;
+    told_ = failures;
+    told_at_ = std::chrono::steady_clock::now();
     if (!message_.empty()) PrintWarnings("serve", {message_});
+  }
+
+  // What is still to be told of what failed as before.
+  void TellRepeats(std::uint64_t failures) {
+    if (message_.empty() || failures <= told_) return;
+    const std::uint64_t more = failures - told_;
+    PrintWarnings("serve", {fmt::format("{} more {} the same: {}", more,
+                                        more == 1 ? "failure" : "failures", message_)});
+    told_ = failures;
+    told_at_ = std::chrono::steady_clock::now();
   }
 
  private:
@@ -142,6 +169,9 @@ class Narrator {
   std::uint64_t version_;
   std::uint64_t resumed_ns_;
   std::string message_;
+  // Failures of which the log knows, and since when.
+  std::uint64_t told_ = 0;
+  std::chrono::steady_clock::time_point told_at_;
 };
 
 Status AddHooks(ServeArguments& arguments) {
@@ -192,15 +222,25 @@ Status RemoveSegments(const ServeOptions& options) {
   return {};
 }
 
+std::uint64_t Failures(const Server& server) {
+  const ReceiverCounts counts = server.counts();
+  return counts.look_failures + counts.update_failures + counts.pause_failures;
+}
+
 // What happens, until it is to stop.
 void Tell(const Server& server, bool json) {
   Announce(server, json);
   std::vector<Narrator> narrators = MakeNarrators(server.statuses(), json);
   while (!StopRequested()) {
     WaitForStop(kLookInterval);
-    const std::vector<ReceiverStatus> now = server.statuses();
-    for (std::size_t i = 0; i < now.size(); ++i) narrators[i].Look(now[i]);
+    try {
+      const std::uint64_t failures = Failures(server);
+      const std::vector<ReceiverStatus> now = server.statuses();
+      for (std::size_t i = 0; i < now.size(); ++i) narrators[i].Look(now[i], failures);
+    } catch (const std::bad_alloc&) {  // It serves on; there may be memory at the next look.
+    }
   }
+  narrators.front().TellRepeats(Failures(server));
 }
 
 // A stop meanwhile ends what waits for the engine, and so the start.

@@ -227,6 +227,7 @@ Verb AddTop(CLI::App& program) {
   verb->add_option("--engine", arguments->options.engines,
                    "Where segue serve listens, http://HOST:PORT; may be given several times")
       ->type_name("URL");
+  AddPublicKeys(*verb, arguments->options.keys);
   verb->add_option("--token-file", arguments->token_file,
                    "File with the engines' token; by default SEGUE_TOKEN")
       ->type_name("FILE");

@@ -19,6 +19,7 @@ struct FleetOptions {
   std::vector<std::string> lineages = {};  // Empty: every one of the store.
   std::vector<std::string> engines = {};   // "http://HOST:PORT".
   std::string token = {};                  // Bearer token for engines; may be empty.
+  KeyFiles keys = {};                      // With public ones nothing else of the store is shown.
 };
 
 struct LineageView {
@@ -77,7 +78,7 @@ struct FleetView {
 // does not answer is unreachable. A failure for a URL that no engine or no store can have.
 Result<FleetView> ReadFleet(const FleetOptions& options);
 
-// InvalidArgument for what is no "http://HOST[:PORT]".
+// InvalidArgument for what is no "http://HOST[:PORT]", with or without a '/' behind it.
 Status CheckEngineUrl(const std::string& url);
 
 // Waits until every engine of the cohort serves this version of the lineage or a later one, by

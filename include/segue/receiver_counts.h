@@ -37,7 +37,9 @@ struct ReceiverCounts {
   std::uint64_t update_failures = 0;
   // Of the engine too: the engine did not pause, or a gate did not close in time.
   std::uint64_t pause_failures = 0;
-  PauseCounts pauses;  // Of updates that were resumed and had this lineage's gate closed.
+  // Of updates that were resumed and had this lineage's gate closed, of rebuilds, and of a start
+  // that rebuilt weights which served.
+  PauseCounts pauses;
 };
 
 }  // namespace segue

@@ -73,6 +73,8 @@ class Server {
   // Of the first lineage; of all.
   ReceiverStatus status() const;
   std::vector<ReceiverStatus> statuses() const;
+  // Of the first lineage, what was counted since the start.
+  ReceiverCounts counts() const;
 
  private:
   class Impl;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files on POSIX, by the places of their paths (base/file_place.h). Short reads and writes and EINTR are handled here and nowhere else.
+// Files on POSIX, by the places of their paths (base/file_place.h). Short reads and writes and
+// EINTR are handled here and nowhere else.
 #include "base/file.h"
 
 #include <dirent.h>

@@ -131,7 +131,7 @@ TEST_F(FilePlaceTest, WhileFoldersAreSwappedForLinks) {
   const std::string place = JoinPath(top_, "root/s");
   std::filesystem::create_directory(place);
   std::atomic<bool> stop = false;
-  std::thread swapper([&] {
+  std::jthread swapper([&] {
     Link("outside", "root/link");
     while (!stop) {
       ::renameat2(AT_FDCWD, JoinPath(top_, "root/link").c_str(), AT_FDCWD, place.c_str(),

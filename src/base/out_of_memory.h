@@ -11,11 +11,12 @@
 
 namespace segue {
 
-// Made once, so that handing it out needs no memory.
-inline const Status& OutOfMemory() {
-  static const Status status = ResourceExhausted("memory: no more could be allocated");
-  return status;
-}
+namespace internal {
+// Made before main(): where it is wanted there is no memory for it.
+inline const Status out_of_memory = ResourceExhausted("memory: no more could be allocated");
+}  // namespace internal
+
+inline const Status& OutOfMemory() { return internal::out_of_memory; }
 
 // What call() returns, a Status or a Result; OutOfMemory() where it ran out of memory.
 template <typename Call>

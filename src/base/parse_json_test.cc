@@ -6,7 +6,10 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <new>
 #include <string>
+
+#include "base/failing_new.h"
 
 namespace segue {
 namespace {
@@ -33,6 +36,25 @@ TEST(ParseJsonTest, BuildsWhatIsWithinTheLimits) {
   ASSERT_TRUE(json.ok()) << json.status().ToString();
   EXPECT_EQ(json->dump(), R"({"b":[1,-2,2.5,true,null],"a":{"b":"\"[{"},"c":{}})");
   EXPECT_EQ(ParseJson<Json>("7", 1).value(), 7);
+}
+
+// The library's own trees end the program here: their end allocates.
+TEST(ParseJsonTest, MemoryThatRunsOutAtAnyAllocationEndsInBadAlloc) {
+  const std::string text = R"({"a": [1, {"long enough to be no small string": [[], {}]}, "x"],)"
+                           R"("b": {"c": {"d": [[[1, 2], 3], {"e": null}]}}, "f": [0, 1, 2, 3]})";
+  bool whole = false;
+  for (long allocations = 0; !whole; ++allocations) {
+    const test::NewFailsAfter failing(allocations);
+    try {
+      const auto json = ParseJson<Json>(text, 100);
+      whole = json.ok() && json->size() == 3;
+    } catch (const std::bad_alloc&) {
+    }
+  }
+  auto json = ParseJson<Json>(text, 100).value();
+  const test::NewFailsAfter failing(0);
+  JsonTree<Json> other = std::move(json);
+  json = std::move(other);
 }
 
 TEST(ParseJsonTest, RefusesWhatIsNotJson) {

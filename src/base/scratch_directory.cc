@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "base/file.h"
+#include "base/out_of_memory.h"
 
 namespace segue {
 namespace {
@@ -77,7 +78,8 @@ Result<ScratchDirectory> ScratchDirectory::Make(const std::string& parent,
 }
 
 ScratchDirectory::~ScratchDirectory() {
-  if (!path_.empty()) (void)RemoveTree(path_);  // Nobody is left to be told.
+  // Nobody is left to be told. What stays for want of memory is swept by the next one made there.
+  if (!path_.empty()) (void)CatchOutOfMemory([this] { return RemoveTree(path_); });
   if (lock_ >= 0) ::close(lock_);
 }
 

@@ -200,7 +200,7 @@ TEST_F(DiskDeltaTest, APullIsNotLedOutOfItsRoots) {
   fs::create_directories(JoinPath(outside, "local/.weight_sync/next"));
   for (const char* const inside : {"s", "s/local"}) fs::create_directory(JoinPath(root, inside));
   std::atomic<bool> stop = false;
-  std::thread swapper([&] {
+  std::jthread swapper([&] {
     const std::string link = JoinPath(root, "link");
     fs::create_symlink(outside, link);
     while (!stop) {

@@ -27,8 +27,8 @@ class BoundWeightsTest : public test::BoundFixture {
   }
 
   Result<std::unique_ptr<PreparedUpdate>> Make(std::uint64_t version) {
-    SEGUE_ASSIGN_OR_RETURN(UpdatePlan plan,
-                           PlanUpdate(*store_object_, "default", *weights_, version, HeldNumber::kFound));
+    SEGUE_ASSIGN_OR_RETURN(UpdatePlan plan, PlanUpdate(*store_object_, "default", *weights_,
+                                                       version, HeldNumber::kFound));
     const PreparedUpdate::Resources resources = {*store_object_, *weights_,        *device_,
                                                  *device_,       options_.staging, 1};
     auto update = PreparedUpdate::Make(resources, std::move(plan), {});
@@ -94,7 +94,8 @@ TEST_F(BoundWeightsTest, ChangedAfterThePreflight) {
 
 TEST_F(BoundWeightsTest, StoppedPrepareLeavesNothing) {
   ASSERT_TRUE(Load().ok());
-  UpdatePlan plan = PlanUpdate(*store_object_, "default", *weights_, {}, HeldNumber::kFound).value();
+  UpdatePlan plan =
+      PlanUpdate(*store_object_, "default", *weights_, {}, HeldNumber::kFound).value();
   const PreparedUpdate::Resources resources = {*store_object_, *weights_,        *device_,
                                                *device_,       options_.staging, 1};
   std::stop_source stop;

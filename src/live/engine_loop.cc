@@ -97,8 +97,8 @@ class EngineLoop {
 Result<EngineLoopReport> RunEngineLoop(const EngineLoopOptions& options) {
   auto weights = EngineWeights::AttachUnless(options.stop, options.name, options.attach_deadline);
   // Stopped while it waited is stopped, not a failure.
-  const bool stopped = weights.status().code() == StatusCode::kUnavailable && options.stop &&
-                       options.stop();
+  const bool stopped =
+      weights.status().code() == StatusCode::kUnavailable && options.stop && options.stop();
   if (stopped) return EngineLoopReport();
   if (!weights.ok()) return weights.status();
   return EngineLoop(options, *weights).Run();

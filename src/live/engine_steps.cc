@@ -21,8 +21,9 @@ Status EngineSteps::Check(const ApplyChoices& choices) const {
 Status EngineSteps::Pause(const ApplyChoices& choices, bool may_run) {
   if (!present()) return {};
   flushed_.clear();
-  const Status paused = CatchOutOfMemory(
-      [&] { return hooks_.pause({choices.abort_all_requests, choices.flush_cache}); });
+  const Status paused = CatchOutOfMemory([&] {
+    return hooks_.pause({choices.abort_all_requests, choices.flush_cache});
+  });
   paused_ = paused.ok();
   if (paused.ok()) {
     owes_ = true;

@@ -18,9 +18,9 @@ namespace segue {
 using std::chrono::milliseconds;
 
 Status WithOutcomeOf(const Status& taken_back, const Status& failure) {
-  return taken_back.ok() ? failure : CatchOutOfMemory([&] {
-    return failure.WithContext(taken_back.message());
-  });
+  return taken_back.ok()
+             ? failure
+             : CatchOutOfMemory([&] { return failure.WithContext(taken_back.message()); });
 }
 
 void EngineUpdate::Add(std::size_t i, std::unique_ptr<PreparedUpdate> part, std::uint64_t held) {
@@ -124,7 +124,13 @@ Status LiveEngine::TakeOver() {
     if (lineage(i).is_to_load()) fresh.push_back(i);
   }
   if (!fresh.empty()) {
+    const bool pauses =
+        std::ranges::any_of(fresh, [this](std::size_t i) { return lineage(i).was_serving(); });
+    StartPause pause{environment_.Now(), {}, {}};
+    for (std::size_t i = 0; i < size(); ++i) pause.held.push_back(weights(i).version().version);
     SEGUE_RETURN_IF_ERROR(CloseTheseToLoad(fresh, {}));
+    pause.closed = environment_.Now();
+    if (pauses) start_pause_ = std::move(pause);
     SEGUE_RETURN_IF_ERROR(LoadThese(fresh));
   }
   for (std::size_t i = 0; i < size(); ++i) {
@@ -344,8 +350,7 @@ Status LiveEngine::Load() { return LoadThese(All()); }
 
 Status LiveEngine::CloseTheseToLoad(const std::vector<std::size_t>& which, const Status& so_far) {
   for (std::size_t k = 0; k < which.size(); ++k) {
-    Status status =
-        CatchOutOfMemory([&] { return lineage(which[k]).OpenToLoad(so_far); });
+    Status status = CatchOutOfMemory([&] { return lineage(which[k]).OpenToLoad(so_far); });
     if (status.ok()) continue;
     if (!so_far.ok()) return so_far;
     for (std::size_t i = 0; i < k; ++i) {

@@ -111,6 +111,15 @@ class LiveEngine {
   // open and the engine goes on.
   Status LetGo();
 
+  // Of a start that loaded anew what engines had been let into: since when they were kept out,
+  // when all gates were closed, and what was held before.
+  struct StartPause {
+    Environment::Clock::time_point began;
+    Environment::Clock::time_point closed;
+    std::vector<std::uint64_t> held;
+  };
+  const std::optional<StartPause>& start_pause() const { return start_pause_; }
+
   // All lineages are a version's.
   bool IsServing() const;
   // Whoever applied or loaded them could not prove it.
@@ -138,6 +147,7 @@ class LiveEngine {
   LiveEnvironment& environment_;
   std::vector<std::unique_ptr<LiveLineage>> lineages_;
   EngineSteps steps_;
+  std::optional<StartPause> start_pause_;
 };
 
 }  // namespace segue

@@ -163,9 +163,8 @@ Result<std::unique_ptr<PreparedUpdate>> LiveLineage::MakeUpdate(const PrepareReq
 Result<std::unique_ptr<PreparedUpdate>> LiveLineage::MakeOwnUpdate(const PrepareRequest& request,
                                                                    const std::stop_token& stop) {
   if (is_wrong_) return CheckHealth();
-  Result<UpdatePlan> plan =
-      PlanUpdate(*store_, options_.lineage, *weights_, request.target_version,
-                 is_recorded_ ? HeldNumber::kRecorded : HeldNumber::kFound);
+  Result<UpdatePlan> plan = PlanUpdate(*store_, options_.lineage, *weights_, request.target_version,
+                                       is_recorded_ ? HeldNumber::kRecorded : HeldNumber::kFound);
   if (!plan.ok()) {
     is_strange_ = !knows_plan_ && plan.status().code() == StatusCode::kVersionMismatch;
     return plan.status();

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "base/out_of_memory.h"
+
 namespace segue {
 namespace {
 
@@ -18,7 +20,8 @@ class SegmentWeights final : public LiveWeights {
 
   // Nobody else's receiver has the segment yet, so what is removed is this one.
   ~SegmentWeights() override {
-    if (!remove_as_.empty()) (void)Segment::Remove(remove_as_);  // Nobody is left to be told.
+    // Nobody is left to be told.
+    if (!remove_as_.empty()) (void)CatchOutOfMemory([this] { return Segment::Remove(remove_as_); });
   }
   SegmentWeights(const SegmentWeights&) = delete;
   SegmentWeights& operator=(const SegmentWeights&) = delete;

@@ -33,8 +33,7 @@ Status TakePlanOf(const Lineage& lineage, Store& store, LiveWeights& weights) {
 Status CheckForward(const LiveVersion& held, std::uint64_t target) {
   if (target >= held.version) return {};
   return VersionMismatch("version " + std::to_string(held.version) + " of lineage '" +
-                         held.lineage + "', which is held, does not lead back to " +
-                         std::to_string(target) +
+                         held.lineage + "' does not lead back to " + std::to_string(target) +
                          ": Segue only goes forward; rebuild from a checkpoint of version " +
                          std::to_string(target) + " or of an earlier one");
 }
@@ -49,8 +48,7 @@ std::uint64_t BaseOf(const Lineage& lineage, const LiveVersion& held, const Way&
 }  // namespace
 
 Result<UpdatePlan> PlanUpdate(Store& store, const std::string& name, LiveWeights& weights,
-                              std::optional<std::uint64_t> target_version,
-                              HeldNumber held_number) {
+                              std::optional<std::uint64_t> target_version, HeldNumber held_number) {
   SEGUE_ASSIGN_OR_RETURN(const Lineage lineage, Lineage::Open(store, name));
   SEGUE_RETURN_IF_ERROR(TakePlanOf(lineage, store, weights));
   UpdatePlan plan;

@@ -13,11 +13,8 @@
 namespace segue {
 namespace {
 
-// Made once, as OutOfMemory() is.
-const Status& AbortedByRequest() {
-  static const Status status = Unavailable("aborted by request");
-  return status;
-}
+// Made before main(), as OutOfMemory() is.
+const Status aborted_by_request = Unavailable("aborted by request");
 
 }  // namespace
 
@@ -163,7 +160,7 @@ Status ReceiverCore::Abort(const std::string& session) {
   switch (state_) {
     case ReceiverState::kPrepared:
       prepared_.reset();
-      Settle(ReceiverState::kAborted, AbortedByRequest());
+      Settle(ReceiverState::kAborted, aborted_by_request);
       return {};
     case ReceiverState::kIdle:
     case ReceiverState::kFailed:
@@ -273,10 +270,11 @@ void ReceiverCore::HearScrubbers() {
   }
 }
 
-std::uint64_t ReceiverCore::NowInNanoseconds() {
-  const auto now = environment_.Now().time_since_epoch();
-  return static_cast<std::uint64_t>(std::chrono::nanoseconds(now).count());
+std::uint64_t ReceiverCore::InNanoseconds(Environment::Clock::time_point time) {
+  return static_cast<std::uint64_t>(std::chrono::nanoseconds(time.time_since_epoch()).count());
 }
+
+std::uint64_t ReceiverCore::NowInNanoseconds() { return InNanoseconds(environment_.Now()); }
 
 void ReceiverCore::AwaitPrepared(std::unique_lock<std::mutex>& lock) {
   environment_.Await(lock, changed_, [this] { return state_ != ReceiverState::kPreparing; });
@@ -334,7 +332,7 @@ void ReceiverCore::RunPrepare(const EngineRequest& request, const std::stop_toke
       CatchOutOfMemory([&] { return engine_.MakeUpdate(request, stop); });
   const std::lock_guard lock(mutex_);
   if (stop.stop_requested()) {
-    Settle(ReceiverState::kAborted, AbortedByRequest());
+    Settle(ReceiverState::kAborted, aborted_by_request);
   } else if (made.ok()) {
     prepared_ = std::move(made).value();
     for (std::size_t i = 0; i < size(); ++i) {

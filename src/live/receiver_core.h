@@ -88,6 +88,7 @@ class ReceiverCore : public Followed {
   Status Begin();
   Status CheckStart() const;
   EngineRequest StartRequest() const;
+  static std::uint64_t InNanoseconds(Environment::Clock::time_point time);
   std::uint64_t NowInNanoseconds();
   void AwaitPrepared(std::unique_lock<std::mutex>& lock);
   bool IsBusy() const;
@@ -103,6 +104,7 @@ class ReceiverCore : public Followed {
   Status ReleaseSession();
   Status EndRebuild(ReceiverState state, const Status& status);
   Status FinishRebuild(const std::vector<std::uint64_t>& held, Pause pause);
+  void NoteStart();
   void NoteRebuilt(std::size_t i, std::uint64_t held, const Pause& pause);
   Status ApplyPrepared(const ApplyChoices& choices);
   Status CatchUp(const EngineRequest& request, bool reopen);

@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A receiver whose machine runs out of memory or of threads: an update that cannot be prepared has
-// failed, the version held serves on, and the next one, with memory again, is taken.
+// failed, the version held serves on, and the next one, with memory again, is taken. Wherever in an
+// update or a rebuild memory runs out, the receiver lives, comes to an end of it, and no gate stays
+// closed that a retry would not open.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <new>
 #include <string>
 #include <system_error>
 #include <utility>
 
+#include "base/failing_new.h"
 #include "live/forwarding_environment.h"
+#include "live/receiver_testing.h"
 #include "live/testing.h"
+#include "segue/engine.h"
 #include "segue/receiver.h"
 #include "store/forwarding_store.h"
 #include "sync/testing.h"
@@ -97,6 +104,77 @@ TEST(ReceiverMemoryTest, AnUpdateThatCannotBePreparedHasFailed) {
   const Status updated = receiver.value()->Update({.session = "rich"}).status();
   EXPECT_TRUE(updated.ok()) << updated.ToString();
   EXPECT_EQ(receiver.value()->status().version, 1u);
+}
+
+class NoMemoryTest : public test::ReceiverFixture {
+ protected:
+  NoMemoryTest() : ReceiverFixture("no-memory") {
+    Advance(1);
+    ReceiverOptions options = Options();
+    options.version = 0;
+    options.threads = options.background_threads = 1;
+    receiver_ = Receiver::Open(options).value();
+  }
+
+  // Whether it went through all of `call` without an allocation that failed.
+  bool Suffices(long allocations, const std::function<Status()>& call) {
+    const test::NewFailsAfter failing(allocations);
+    try {
+      (void)call();
+    } catch (const std::bad_alloc&) {  // As a request's, which is answered with 503.
+    }
+    return !test::NewFailsAfter::has_failed();
+  }
+
+  // With memory again: whatever is left half way is ended, engines step, and the next update goes.
+  void ExpectRecovers(const std::string& session) {
+    (void)receiver_->WaitPrepared();
+    switch (receiver_->status().state) {
+      case ReceiverState::kPrepared:
+      case ReceiverState::kApplied:
+        EXPECT_TRUE(receiver_->Apply(session).ok());
+        EXPECT_TRUE(receiver_->Resume(session).ok());
+        break;
+      case ReceiverState::kPoisoned: EXPECT_TRUE(receiver_->Rebuild(0).ok()); break;
+      default: break;
+    }
+    const ReceiverStatus status = receiver_->status();
+    EXPECT_TRUE(status.ready) << status.message;
+    ExpectLive(status.version);
+    const Status rebuilt = status.version == 0 ? Status() : receiver_->Rebuild(0);
+    EXPECT_TRUE(rebuilt.ok()) << rebuilt.ToString();
+    ExpectLive(0);
+  }
+
+  // Every allocation at the beginning and the end, and some in between.
+  void ForEachLack(const std::function<Status(const std::string& session)>& call) {
+    long all = 0;
+    while (!Suffices(all, [&] { return call("all-" + std::to_string(all)); })) {
+      ExpectRecovers("all-" + std::to_string(all));
+      ASSERT_FALSE(HasFailure()) << "after " << all << " allocations";
+      all += all < 40 ? 1 : 1 + all / 24;
+    }
+    ExpectRecovers("all-" + std::to_string(all));
+    EXPECT_GT(all, 200);
+    // The count of threads varies a little.
+    for (long allocations = std::max(all - all / 12, 0L); allocations < all; allocations += 1) {
+      const std::string session = "last-" + std::to_string(allocations);
+      (void)Suffices(allocations, [&] { return call(session); });
+      ExpectRecovers(session);
+      ASSERT_FALSE(HasFailure()) << "after " << allocations << " allocations";
+    }
+  }
+
+  std::unique_ptr<Receiver> receiver_;
+};
+
+TEST_F(NoMemoryTest, AnUpdateEndsAndNoGateStaysClosed) {
+  ForEachLack(
+      [&](const std::string& session) { return receiver_->Update({.session = session}).status(); });
+}
+
+TEST_F(NoMemoryTest, ARebuildEndsAndNoGateStaysClosed) {
+  ForEachLack([&](const std::string&) { return receiver_->Rebuild(0); });
 }
 
 }  // namespace

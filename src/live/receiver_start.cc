@@ -72,6 +72,7 @@ Status ReceiverCore::Begin() {
   SEGUE_RETURN_IF_ERROR(engine_.LetGo());
   {
     const std::lock_guard lock(mutex_);
+    NoteStart();
     ready_ = true;
   }
   for (std::size_t i = 0; i < size(); ++i) {
@@ -80,6 +81,18 @@ Status ReceiverCore::Begin() {
     parts_[i].scrubber = std::make_unique<Scrubber>(weights(i), rate, environment_);
   }
   return {};
+}
+
+// Lock held. A start that loaded anew what engines had been let into is a rebuild to them.
+void ReceiverCore::NoteStart() {
+  const auto& start = engine_.start_pause();
+  if (!start) return;
+  const Pause pause = {InNanoseconds(start->began), InNanoseconds(start->closed),
+                       NowInNanoseconds()};
+  for (std::size_t i = 0; i < size(); ++i) {
+    const LiveLineage& lineage = engine_.lineage(i);
+    if (lineage.was_loaded() && lineage.was_serving()) NoteRebuilt(i, start->held[i], pause);
+  }
 }
 
 // At the start and after a rebuild: the weights are proven versions.
@@ -178,6 +191,7 @@ void ReceiverCore::NoteRebuilt(std::size_t i, std::uint64_t held, const Pause& p
   report.resumed_ns = pause.resumed_ns;
   report.gate_s = SecondsBetween(pause.started_ns, pause.fenced_ns);
   report.pause_s = pause.resumed_ns == 0 ? 0 : SecondsBetween(pause.started_ns, pause.resumed_ns);
+  if (pause.resumed_ns != 0) part.pauses.Add(report.pause_s);
   part.base_version = held;
   part.target_version = now;
 }

@@ -3,14 +3,25 @@
 // Segment: made, opened, and the record of its version.
 #include "live/segment.h"
 
+#include <unistd.h>
+
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 namespace segue {
 namespace {
 
+// Which process that is it has written itself, by its own count; one that has just made the object
+// has not yet.
 Status HeldByOther(const SharedMemory& object) {
-  return Unavailable(object.Describe() + " is held by a receiver that lives");
+  std::uint32_t process = 0;
+  const Status read =
+      object.Read(segment_field::kReceiver, std::as_writable_bytes(std::span(&process, 1)));
+  const bool is_known = read.ok() && process != 0;
+  return Unavailable(object.Describe() + " is held by a receiver that lives" +
+                     (is_known ? " (process " + std::to_string(process) + ")" : ""));
 }
 
 // Why a name that is taken cannot be used.
@@ -102,7 +113,9 @@ Segment::Segment(SharedMemory object, SharedMapping mapping, SegmentContents con
       mapping_(std::move(mapping)),
       contents_(std::move(contents)),
       words_(mapping_.data()),
-      gate_(object_, words_, contents_.layout.slot_count) {}
+      gate_(object_, words_, contents_.layout.slot_count) {
+  words_.receiver().store(static_cast<std::uint32_t>(::getpid()));
+}
 
 MutableModelView Segment::view() {
   std::vector<std::byte*> tensors;

@@ -51,9 +51,9 @@ namespace segment_field {
 inline constexpr std::uint64_t kMagic = 0, kFormatVersion = 8, kSlotCount = 12, kSegmentSize = 16,
                                kPlanOffset = 24, kPlanSize = 32, kOffsetsOffset = 40,
                                kWeightsOffset = 48, kGate = 64, kDrained = 128, kPhase = 192,
-                               kSequence = 200, kVersion = 208, kTargetVersion = 216, kDigest = 224,
-                               kAppliedCount = 240, kLineageSize = 248, kLineage = 256,
-                               kMatesSize = 384, kMates = 392;
+                               kReceiver = 196, kSequence = 200, kVersion = 208,
+                               kTargetVersion = 216, kDigest = 224, kAppliedCount = 240,
+                               kLineageSize = 248, kLineage = 256, kMatesSize = 384, kMates = 392;
 }  // namespace segment_field
 
 struct SegmentLayout {
@@ -108,6 +108,7 @@ class SegmentWords {
   Word gate() const { return Word(*gate_address()); }
   Word drained() const { return Word(*drained_address()); }
   Word phase() const { return Word(*At<std::uint32_t>(segment_field::kPhase)); }
+  Word receiver() const { return Word(*At<std::uint32_t>(segment_field::kReceiver)); }
   Word inside(unsigned slot) const {
     return Word(*At<std::uint32_t>(kSlotsOffset + slot * kSlotSize));
   }

@@ -56,9 +56,9 @@ Status FinishRecord(Store& store, const ReceiverOptions& options, LiveWeights& w
 Status FinishApply(Store& store, const ReceiverOptions& options, LiveWeights& weights) {
   const LiveVersion held = weights.version();
   if (held.version == held.target_version) return FinishRecord(store, options, weights);
-  SEGUE_ASSIGN_OR_RETURN(const UpdatePlan plan, PlanUpdate(store, options.lineage, weights,
-                                                           std::optional(held.target_version),
-                                                           HeldNumber::kRecorded));
+  SEGUE_ASSIGN_OR_RETURN(const UpdatePlan plan,
+                         PlanUpdate(store, options.lineage, weights,
+                                    std::optional(held.target_version), HeldNumber::kRecorded));
   SEGUE_ASSIGN_OR_RETURN(const ScratchDirectory scratch,
                          ScratchDirectory::Make(options.staging, "segue"));
   StagedDelta staged;
@@ -150,7 +150,8 @@ Status CheckStartFromCheckpoint(Store& store, const ReceiverOptions& options) {
   SEGUE_ASSIGN_OR_RETURN(const Plan plan, PlanOfCheckpoint(store, options.lineage, checkpoint));
   if (options.catch_up) return CheckWayFromCheckpoint(store, options, plan, options.version);
   const Digest digest = DigestModel(plan, ViewOf(checkpoint), options.threads);
-  return VersionOf(store, options.lineage, digest, options.version, "checkpoint '" + options.checkpoint + "'")
+  return VersionOf(store, options.lineage, digest, options.version,
+                   "checkpoint '" + options.checkpoint + "'")
       .status();
 }
 

@@ -7,12 +7,10 @@
 #include <charconv>
 #include <utility>
 
-#include "base/parse_json.h"
-
 namespace segue {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 bool HasType(const Json& value, FieldType type) {
   switch (type) {

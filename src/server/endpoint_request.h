@@ -6,11 +6,11 @@
 
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/parse_json.h"
 #include "segue/receiver_group.h"
 #include "segue/status.h"
 #include "server/endpoint_table.h"
@@ -47,7 +47,7 @@ class EndpointRequest {
   // A field that is there and is about one lineage; empty: none.
   std::string FieldOfOne() const;
 
-  nlohmann::ordered_json fields_;
+  JsonTree<nlohmann::json> fields_;
 };
 
 }  // namespace segue

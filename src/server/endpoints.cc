@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 
+#include "base/json_text.h"
 #include "base/limits.h"
 #include "segue/disk_delta.h"
 #include "server/endpoint_request.h"
@@ -20,8 +20,6 @@
 
 namespace segue {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // Clock ticks after boot at which this process began; 0 where the system does not say. Field 22 of
 // the line, counted after the second one, a name in parentheses that may hold anything.
@@ -49,22 +47,30 @@ std::string Describe(const PullReport& report) {
   return text;
 }
 
-std::string Text(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+// What is held of one of several lineages, as a health check tells it.
+std::string Held(const ReceiverStatus& one) {
+  JsonObjectText held;
+  held.Add("lineage", one.lineage);
+  held.Add("name", one.name);
+  held.Add("version", one.version);
+  held.Add("digest", one.digest);
+  held.Add("ready", one.ready);
+  return held.Text();
 }
 
 // The answer to what has no receipt.
 HttpAnswer Outcome(int code, const Status& status, const std::string& message) {
-  return {code, "application/json",
-          Text({{"success", status.ok()},
-                {"code", StatusCodeName(status.code())},
-                {"message", status.ok() ? message : status.message()}})};
+  JsonObjectText answer;
+  answer.Add("success", status.ok());
+  answer.Add("code", StatusCodeName(status.code()));
+  answer.Add("message", status.ok() ? message : status.message());
+  return {code, "application/json", answer.Text() + "\n"};
 }
 
 }  // namespace
 
 Endpoints::Endpoints(EngineIdentity identity)
-    : identity_(std::move(identity)), process_(ThisProcess()) {}
+    : identity_(std::move(identity)), process_(ThisProcess()), document_(OpenApiDocument()) {}
 
 Endpoints::Process Endpoints::ThisProcess() {
   Process process;
@@ -126,7 +132,7 @@ void Endpoints::Leave(const Endpoint& endpoint) {
 HttpAnswer Endpoints::HandleKnown(const Endpoint& endpoint, const std::string& body) {
   const std::string path(endpoint.path);
   if (endpoint.answer == AnswerKind::kDocument) {
-    return {200, "application/json", OpenApiDocument()};
+    return {200, "application/json", document_};
   }
   if (path == kPullPath) return Pull(endpoint, body);
   ReceiverGroup* const receiver = receiver_;
@@ -180,35 +186,34 @@ HttpAnswer Endpoints::Get(const std::string& path, ReceiverGroup& receiver) {
   const auto behind = std::ranges::find(held, false, &ReceiverStatus::ready);
   const bool ready = behind == held.end();
   const ReceiverStatus& first = held.front();
-  Json answer = {{"ready", ready},
-                 {"lineage", first.lineage},
-                 {"version", first.version},
-                 {"digest", first.digest},
-                 {"message", ready ? first.message : behind->message}};
-  for (const ReceiverStatus& one : held) {
-    if (held.size() == 1) break;
-    answer["lineages"].push_back({{"lineage", one.lineage},
-                                  {"name", one.name},
-                                  {"version", one.version},
-                                  {"digest", one.digest},
-                                  {"ready", one.ready}});
-  }
-  return {ready ? 200 : 503, "application/json", Text(answer)};
+  JsonObjectText answer;
+  answer.Add("ready", ready);
+  answer.Add("lineage", first.lineage);
+  answer.Add("version", first.version);
+  answer.Add("digest", first.digest);
+  answer.Add("message", ready ? first.message : behind->message);
+  std::vector<std::string> lineages;
+  for (const ReceiverStatus& one : held) lineages.push_back(Held(one));
+  if (held.size() > 1) answer.AddText("lineages", JsonListOfTexts(lineages));
+  return {ready ? 200 : 503, "application/json", answer.Text() + "\n"};
 }
 
 HttpAnswer Endpoints::GetVersions(ReceiverGroup& receiver) {
-  Json all = Json::array();
+  std::vector<std::string> all;
+  JsonObjectText first;
   for (const ReceiverStatus& held : receiver.status()) {
     const auto versions = receiver.Versions(held.lineage);
     if (!versions.ok()) return Answer(409, versions.status(), &receiver);
-    all.push_back({{"lineage", held.lineage},
-                   {"version", held.version},
-                   {"newest", versions->empty() ? held.version : versions->back()},
-                   {"versions", versions.value()}});
+    JsonObjectText one;
+    one.Add("lineage", held.lineage);
+    one.Add("version", held.version);
+    one.Add("newest", versions->empty() ? held.version : versions->back());
+    one.AddText("versions", JsonList(versions.value()));
+    all.push_back(one.Text());
+    if (all.size() == 1) first = std::move(one);
   }
-  Json answer = all.front();
-  if (all.size() > 1) answer["lineages"] = all;
-  return {200, "application/json", Text(answer)};
+  if (all.size() > 1) first.AddText("lineages", JsonListOfTexts(all));
+  return {200, "application/json", first.Text() + "\n"};
 }
 
 Status Endpoints::Post(const std::string& path, const EndpointRequest& request,
@@ -253,45 +258,51 @@ Status Endpoints::Rebuild(const EndpointRequest& request, ReceiverGroup& receive
 }
 
 std::string Endpoints::Receipts(const Status& status, const ReceiverGroup* receiver) const {
-  Json answer = {{"success", status.ok()},
-                 {"code", StatusCodeName(status.code())},
-                 {"message", status.ok() ? "" : status.message()},
-                 {"participants", Json::array()}};
-  if (receiver == nullptr) return Text(answer);
-  for (const ReceiverStatus& held : receiver->status()) {
-    answer["participants"].push_back(Receipt(status, held));
+  std::vector<std::string> receipts;
+  if (receiver != nullptr) {
+    for (const ReceiverStatus& held : receiver->status()) {
+      receipts.push_back(Receipt(status, held));
+    }
   }
-  return Text(answer);
+  JsonObjectText answer;
+  answer.Add("success", status.ok());
+  answer.Add("code", StatusCodeName(status.code()));
+  answer.Add("message", status.message());
+  answer.AddText("participants", JsonListOfTexts(receipts));
+  return answer.Text() + "\n";
 }
 
-nlohmann::ordered_json Endpoints::Receipt(const Status& status, const ReceiverStatus& held) const {
+std::string Endpoints::Receipt(const Status& status, const ReceiverStatus& held) const {
   const UpdateReport& last = held.last;
-  return {{"engine_id", identity_.engine_id},
-          {"rank_id", identity_.rank_id},
-          {"hostname", process_.hostname},
-          {"pid", process_.pid},
-          {"start_ticks", process_.start_ticks},
-          {"tp_rank", identity_.tp_rank},
-          {"dp_rank", identity_.dp_rank},
-          {"pp_rank", identity_.pp_rank},
-          {"state", ReceiverStateName(held.state)},
-          {"message", held.message},
-          {"session_id", held.session},
-          {"manifest_sha256", held.manifest_sha256},
-          {"stream_id", held.lineage},
-          {"version", held.version},
-          {"digest", held.digest},
-          {"base_version", held.base_version},
-          {"target_version", held.target_version},
-          {"plan_digest", held.plan_digest},
-          {"result", StatusCodeName(status.ok() ? held.failure : status.code())},
-          {"flushed_caches", last.flushed_caches},
-          {"scheduler_timing",
-           {{"clock", "monotonic"},
-            {"pause_started_ns", last.pause_started_ns},
-            {"reader_fence_completed_ns", last.fence_completed_ns},
-            {"resumed_ns", last.resumed_ns},
-            {"blocked_s", last.pause_s}}}};
+  JsonObjectText timing;
+  timing.Add("clock", "monotonic");
+  timing.Add("pause_started_ns", last.pause_started_ns);
+  timing.Add("reader_fence_completed_ns", last.fence_completed_ns);
+  timing.Add("resumed_ns", last.resumed_ns);
+  timing.Add("blocked_s", last.pause_s);
+  JsonObjectText receipt;
+  receipt.Add("engine_id", identity_.engine_id);
+  receipt.Add("rank_id", identity_.rank_id);
+  receipt.Add("hostname", process_.hostname);
+  receipt.Add("pid", process_.pid);
+  receipt.Add("start_ticks", process_.start_ticks);
+  receipt.Add("tp_rank", identity_.tp_rank);
+  receipt.Add("dp_rank", identity_.dp_rank);
+  receipt.Add("pp_rank", identity_.pp_rank);
+  receipt.Add("state", ReceiverStateName(held.state));
+  receipt.Add("message", held.message);
+  receipt.Add("session_id", held.session);
+  receipt.Add("manifest_sha256", held.manifest_sha256);
+  receipt.Add("stream_id", held.lineage);
+  receipt.Add("version", held.version);
+  receipt.Add("digest", held.digest);
+  receipt.Add("base_version", held.base_version);
+  receipt.Add("target_version", held.target_version);
+  receipt.Add("plan_digest", held.plan_digest);
+  receipt.Add("result", StatusCodeName(status.ok() ? held.failure : status.code()));
+  receipt.AddText("flushed_caches", JsonList(last.flushed_caches));
+  receipt.AddText("scheduler_timing", timing.Text());
+  return receipt.Text();
 }
 
 }  // namespace segue

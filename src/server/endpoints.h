@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -34,11 +33,10 @@ class Endpoints {
   void SetReceiver(ReceiverGroup& receiver) { receiver_ = &receiver; }
   // Why there are none.
   void SetFailure(const Status& failure);
-  // Pulls of disk deltas are allowed below `roots`; `base`: the engine's checkpoint; `threads`: 0
-  // for every core. Before the first request.
-  // `bases`: of the engine's lineages, the first of them the base of pulls. None is changed.
-  void AllowPulls(std::vector<std::string> roots, std::vector<std::string> bases,
-                  unsigned threads);
+  // Pulls of disk deltas are allowed below `roots`; `bases`: the checkpoints of the engine's
+  // lineages, none of which is changed, the first of them that of pulls; `threads`: 0 for every
+  // core. Before the first request.
+  void AllowPulls(std::vector<std::string> roots, std::vector<std::string> bases, unsigned threads);
 
   // `method`: "GET" or "POST".
   HttpAnswer Handle(const std::string& method, const std::string& path, const std::string& body);
@@ -62,12 +60,13 @@ class Endpoints {
   static Status Rebuild(const EndpointRequest& request, ReceiverGroup& receiver);
   std::string Receipts(const Status& status, const ReceiverGroup* receiver) const;
   // Of one lineage.
-  nlohmann::ordered_json Receipt(const Status& status, const ReceiverStatus& held) const;
+  std::string Receipt(const Status& status, const ReceiverStatus& held) const;
   HttpAnswer Answer(int code, const Status& status, const ReceiverGroup* receiver) const;
   static Process ThisProcess();
 
   const EngineIdentity identity_;
   const Process process_;
+  const std::string document_;  // Made at the start: later there might be no memory for it.
   std::atomic<ReceiverGroup*> receiver_{nullptr};
   std::vector<std::string> pull_roots_;
   std::vector<std::string> pull_bases_;

@@ -21,7 +21,7 @@ constexpr std::string_view kScheme = "http://";
 
 struct Answer {
   int status = 0;
-  Json json;
+  JsonTree<Json> json;
 };
 
 class Conversation {
@@ -38,7 +38,7 @@ class Conversation {
                        .stopped = {}});
     if (!got.ok()) return Unavailable("no answer from " + url + ": " + got.status().message());
     if (got->status == 401) return InvalidArgument(url + " wants another token");
-    Result<Json> json = ParseJson<Json>(got->body, limits::kJsonAnswerValuesMax);
+    auto json = ParseJson<Json>(got->body, limits::kJsonAnswerValuesMax);
     if (!json.ok() || !json->is_object()) {
       return Unavailable(url + " does not answer as an engine of Segue (HTTP " +
                          std::to_string(got->status) + ")");
@@ -124,7 +124,8 @@ Status ReadReceipt(Conversation& conversation, EngineView& view) {
 }  // namespace
 
 Status CheckEngineUrl(const std::string& url) {
-  const std::string_view rest = std::string_view(url).substr(std::min(kScheme.size(), url.size()));
+  std::string_view rest = std::string_view(url).substr(std::min(kScheme.size(), url.size()));
+  if (rest.ends_with('/')) rest.remove_suffix(1);
   const bool is_plain = url.starts_with(kScheme) && !rest.empty() && rest.front() != ':' &&
                         rest.find_first_of("/?#@ \t\r\n") == std::string_view::npos;
   if (is_plain) return {};

@@ -12,7 +12,7 @@
 namespace segue {
 
 EngineExchange::EngineExchange(std::string url, const std::string& token)
-    : url_(std::move(url)),
+    : url_(url.ends_with('/') ? url.substr(0, url.size() - 1) : std::move(url)),
       client_({.connect_seconds = limits::kEngineConnectSecondsMax,
                .stall_seconds = 0,  // The deadline of the whole is all there is.
                .direct = true}) {

@@ -8,10 +8,10 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
+#include "base/json_text.h"
 #include "base/limits.h"
 #include "base/parse_json.h"
 #include "segue/engine_hooks.h"
@@ -144,8 +144,9 @@ EngineHooks SglangHooks(const Client& client) {
     return std::vector<std::string>{"kv"};
   };
   hooks.set_version = [client](const std::string& label) {
-    const nlohmann::json body = {{"new_version", label}, {"abort_all_requests", false}};
-    return client->Post("/update_weight_version", body.dump());
+    JsonObjectText body;
+    body.Add("new_version", label).Add("abort_all_requests", false);
+    return client->Post("/update_weight_version", body.Text());
   };
   hooks.resume = [client] { return client->Post("/continue_generation", "{}"); };
   hooks.stop = [client] { client->Stop(); };

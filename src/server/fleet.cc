@@ -127,7 +127,10 @@ Result<FleetView> ReadFleet(const FleetOptions& options) {
     const bool is_wrong =
         read.code() == StatusCode::kInvalidArgument || read.code() == StatusCode::kUnsupported;
     if (is_wrong) return read;
-    if (opened.ok()) store = std::move(opened).value();
+    if (opened.ok()) {
+      // Keys that cannot be read are no fault of the store.
+      SEGUE_ASSIGN_OR_RETURN(store, WithKeys(std::move(opened).value(), options.keys));
+    }
   }
   view.engines.resize(options.engines.size());
   const auto asked =

@@ -103,7 +103,9 @@ void AddCounts(Text& text) {
   text.AddCounted("counter", "pause_failures_total",
                   "Times that the engine did not pause or a gate did not close.",
                   [](const S&, const C& c) { return c.pause_failures; });
-  text.AddPauses("pause_seconds", "Gate closed to gate open, of every update that was resumed.");
+  text.AddPauses(
+      "pause_seconds",
+      "Gate closed to gate open, of every update that was resumed and of every rebuild.");
 }
 
 }  // namespace

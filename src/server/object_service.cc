@@ -6,18 +6,16 @@
 #include <algorithm>
 #include <charconv>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/hash.h"
+#include "base/json_text.h"
 #include "base/limits.h"
 #include "server/connections.h"
 #include "server/http_listener.h"
 
 namespace segue {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // Of an object this much is in memory for each client.
 constexpr std::uint64_t kPieceSize = 256ull << 10;
@@ -68,9 +66,9 @@ int HttpCode(StatusCode code) {
 
 void Refuse(int code, const Status& status, httplib::Response& response) {
   response.status = code;
-  const Json body = {{"code", StatusCodeName(status.code())}, {"message", status.message()}};
-  response.set_content(body.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n",
-                       "application/json");
+  JsonObjectText body;
+  body.Add("code", StatusCodeName(status.code())).Add("message", status.message());
+  response.set_content(body.Text() + "\n", "application/json");
 }
 
 }  // namespace
@@ -189,8 +187,9 @@ Status ObjectService::Get(const httplib::Request& request, httplib::Response& re
 Status ObjectService::GetListing(const std::string& folder, httplib::Response& response) {
   SEGUE_ASSIGN_OR_RETURN(const auto objects, store_.List(folder));
   SEGUE_ASSIGN_OR_RETURN(const auto folders, store_.ListFolders(folder));
-  const Json listing = {{"objects", objects}, {"folders", folders}};
-  std::string text = listing.dump() + "\n";
+  JsonObjectText listing;
+  listing.AddText("objects", JsonList(objects)).AddText("folders", JsonList(folders));
+  const std::string text = listing.Text() + "\n";
   if (text.size() > limits::kStoreListSizeMax) {
     return ResourceExhausted("folder '" + folder + "' has too many names for one listing");
   }

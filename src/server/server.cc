@@ -97,6 +97,9 @@ class Server::Impl {
 
   std::string url() const { return listener_.url(); }
   std::string relay_url() const { return relay_ ? relay_->url() : ""; }
+  ReceiverCounts counts() const {
+    return receiver_ ? receiver_->counts().front() : ReceiverCounts();
+  }
   std::vector<ReceiverStatus> statuses() const {
     return receiver_ ? receiver_->status() : std::vector<ReceiverStatus>(1);
   }
@@ -267,6 +270,7 @@ bool Server::IsSettled(std::chrono::milliseconds wait) { return impl_->IsSettled
 void Server::Stop() { impl_->Stop(); }
 std::string Server::url() const { return impl_->url(); }
 std::string Server::relay_url() const { return impl_->relay_url(); }
+ReceiverCounts Server::counts() const { return impl_->counts(); }
 ReceiverStatus Server::status() const { return impl_->statuses().front(); }
 std::vector<ReceiverStatus> Server::statuses() const { return impl_->statuses(); }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "base/out_of_memory.h"
 
 namespace segue {
 namespace {
@@ -37,7 +38,7 @@ Result<ArchiveWriter> ArchiveWriter::Create(const std::string& path) {
 }
 
 ArchiveWriter::~ArchiveWriter() {
-  if (!temporary_.empty()) (void)RemoveFile(temporary_);
+  if (!temporary_.empty()) (void)CatchOutOfMemory([this] { return RemoveFile(temporary_); });
 }
 
 Status ArchiveWriter::AddHeader(const std::string& name, std::uint64_t size) {

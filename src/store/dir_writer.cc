@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/out_of_memory.h"
 
 namespace segue {
 namespace {
@@ -59,7 +60,12 @@ Result<std::unique_ptr<DirWriter>> DirWriter::Start(FileSystem& files, const Pla
 DirWriter::DirWriter(FileSystem& files, const Place& place, std::string temporary, OpenFile file)
     : files_(files), place_(place), temporary_(std::move(temporary)), file_(std::move(file)) {}
 
-DirWriter::~DirWriter() { Discard(); }
+DirWriter::~DirWriter() {
+  (void)CatchOutOfMemory([this]() -> Status {
+    Discard();
+    return {};
+  });
+}
 
 void DirWriter::Discard() {
   file_.Close();

@@ -28,7 +28,7 @@ Result<std::vector<std::string>> ParseListing(ByteSpan text, const char* kind) {
   const auto refuse = [&](const std::string& why) {
     return Corruption("the server's listing " + why + "; is this address that of a segue store?");
   };
-  const Result<Json> parsed = ParseJson<Json>(AsText(text), kListingValuesMax);
+  const auto parsed = ParseJson<Json>(AsText(text), kListingValuesMax);
   if (!parsed.ok()) return refuse(parsed.status().message());
   const Json& listing = parsed.value();
   if (!listing.is_object() || !listing.contains("objects") || !listing.contains("folders")) {

@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/limits.h"
+#include "base/out_of_memory.h"
 #include "sync/checkpoint_state.h"
 
 namespace segue {
@@ -97,7 +98,15 @@ Result<OutputBuilder> OutputBuilder::Start(const std::string& output) {
   return builder;
 }
 
+// What stays for want of memory the next apply to the same output replaces.
 OutputBuilder::~OutputBuilder() {
+  (void)CatchOutOfMemory([this]() -> Status {
+    Remove();
+    return {};
+  });
+}
+
+void OutputBuilder::Remove() const {
   if (part_.empty() || !lock_->IsInPlace() || !RemoveContents(part_).ok()) return;
   // One by one: what another process makes from here on stays.
   const std::string state = StateDirectory(part_);

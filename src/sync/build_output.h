@@ -41,6 +41,7 @@ class OutputBuilder {
   Status Finish();
 
  private:
+  void Remove() const;
   OutputBuilder() = default;
   Status WriteShard(const Checkpoint& base, const LayoutShard& shard, const Plan& plan);
 

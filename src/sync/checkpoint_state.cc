@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/file_place.h"
 #include "base/limits.h"
+#include "base/out_of_memory.h"
 #include "sync/json_fields.h"
 
 namespace segue {
@@ -132,7 +133,11 @@ CheckpointLock& CheckpointLock::operator=(CheckpointLock&& other) noexcept {
 }
 
 CheckpointLock::~CheckpointLock() {
-  if (held_) RemoveLoneLock();
+  // Left behind for want of memory it is in nobody's way.
+  (void)CatchOutOfMemory([this]() -> Status {
+    if (held_) RemoveLoneLock();
+    return {};
+  });
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 

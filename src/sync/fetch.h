@@ -17,7 +17,7 @@
 namespace segue {
 
 struct FetchedDelta {
-  std::string path;  // The one payload file.
+  std::string path;  // The one payload file; not synced.
   std::uint64_t size = 0;
   Sha256 sha256;
   StagedDelta staged;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/file.h"
 #include "base/out_of_memory.h"
 #include "delta/applier.h"
 #include "device/device.h"
@@ -62,6 +63,7 @@ class InPlaceApply {
     report_.preflight_s = watch.Lap();
     SEGUE_RETURN_IF_ERROR(ReserveBlocks(live_, applier_->work()));
     Tell("journal");
+    SEGUE_RETURN_IF_ERROR(SyncFile(delta_.path));
     JournalRecord record;
     record.base = delta_.base;
     record.target = delta_.target;

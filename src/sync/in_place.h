@@ -30,7 +30,7 @@ struct InPlaceDelta {
 };
 
 struct InPlaceSteps {
-  // Makes the delta; its file goes into the journal's folder.
+  // Makes the delta; its file goes into the journal's folder, and is synced there.
   std::function<Result<InPlaceDelta>(const std::string& folder)> make;
   // Names of stages, as they begin. May be empty, as the two below.
   std::function<void(std::string_view stage)> tell;

@@ -79,7 +79,8 @@ Result<Json> InspectCheckpoint(const std::string& path) {
 
 // The largest record is a manifest: some ten values for each owner.
 Result<Json> ParseRecord(std::string_view text) {
-  return ParseJson<Json>(text, 16 * limits::kOwnerCountMax + 1'000);
+  SEGUE_ASSIGN_OR_RETURN(auto tree, ParseJson<Json>(text, 16 * limits::kOwnerCountMax + 1'000));
+  return std::move(tree).Take();
 }
 
 Json DescribeAnchor(const AnchorRecord& record) {

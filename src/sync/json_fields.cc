@@ -31,7 +31,7 @@ Result<JsonFields> JsonFields::Read(const std::string& path, const std::string& 
   fields.path_ = path;
   auto json = ParseJson<nlohmann::ordered_json>(AsText(bytes), limits::kJsonSmallValuesMax);
   if (!json.ok()) return Corruption("'" + path + "' " + json.status().message());
-  fields.object_->json = std::move(json).value();
+  fields.object_->json = std::move(*json).Take();
   if (!fields.object_->json.is_object()) return Corruption("'" + path + "' is not a JSON object");
   std::string found;
   std::uint64_t version = 0;

@@ -125,8 +125,8 @@ TEST_F(VersionChoiceTest, WayFromEveryVersionOfADigest) {
   EXPECT_TRUE(SameFiles(trainer_.Directory(4), engine));
 }
 
-// A directory with a record stands at its number alone: nothing leads it back, also where an earlier
-// version has the same bytes. A copy without one stands at each.
+// A directory with a record stands at its number alone: nothing leads it back, also where an
+// earlier version has the same bytes. A copy without one stands at each.
 TEST_F(VersionChoiceTest, WhereBytesRepeatTheRecordSaysTheNumber) {
   PublishChain(2);
   Step(2, 1);  // Version 3 has the weights of version 1.

@@ -150,13 +150,13 @@ def test_a_relay_in_the_start(segue, trace_stores, middleman):
 
 
 @pytest.mark.parametrize("way", ("update", "follow"))
-def test_in_an_update(segue, trace_stores, middleman, way):
+def test_in_an_update(segue, tmp_path, middleman, way):
     """Also where a client waits for its end."""
-    with serving_store(segue, trace_stores["bf16"], token=None) as store:
+    publish(segue, tmp_path / "store", 1)
+    with serving_store(segue, tmp_path / "store", token=None) as store:
         is_closed = threading.Event()
         silent = middleman(lambda path: is_closed.is_set() and "/payloads/" in path, store)
-        arguments = ("--store", silent.url, "--checkpoint", version_directory("bf16", 0),
-                     "--version", 3)
+        arguments = ("--store", silent.url, "--checkpoint", version_directory("bf16", 0))
         serving = Serving(segue.binary, NAME, *arguments)
         serving.segment.remove()
         try:
@@ -164,6 +164,7 @@ def test_in_an_update(segue, trace_stores, middleman, way):
                 serving.command += ["--follow", "50"]
             serving.start()
             is_closed.set()
+            publish(segue, tmp_path / "store", 2)
             if way == "update":
                 threading.Thread(target=swallow, args=(serving,), daemon=True).start()
             assert silent.asked.wait(30)
@@ -174,9 +175,14 @@ def test_in_an_update(segue, trace_stores, middleman, way):
             serving.segment.remove()
 
 
+def publish(segue, store, version):
+    segue("publish", "--store", store, "--base", version_directory("bf16", version - 1),
+          "--target", version_directory("bf16", version))
+
+
 def swallow(serving):
     with contextlib.suppress(OSError):
-        serving.post("/update_weights_from_gpu_delta", target_version=8)
+        serving.post("/update_weights_from_gpu_delta", target_version=2)
 
 
 def test_an_engine_that_waits_for_a_segment(segue):

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Failing new: memory that runs out where a test says so. One source of a test program includes it,
+// since it replaces the program's operator new; what must hold: without a NewFailsAfter nothing is
+// different.
+#pragma once
+
+#include <atomic>
+#include <cstdlib>
+#include <limits>
+#include <new>
+
+#include "base/allocated.h"
+
+namespace segue::test {
+
+inline constexpr long kNewNeverFails = std::numeric_limits<long>::max() / 2;
+inline std::atomic<long> new_calls_left{kNewNeverFails};
+
+// While it lives: so many allocations succeed, in all threads together, and then none.
+class NewFailsAfter {
+ public:
+  explicit NewFailsAfter(long allocations) { new_calls_left = allocations; }
+  ~NewFailsAfter() { new_calls_left = kNewNeverFails; }
+  NewFailsAfter(const NewFailsAfter&) = delete;
+  NewFailsAfter& operator=(const NewFailsAfter&) = delete;
+  // Whether one has failed.
+  static bool has_failed() { return new_calls_left < 0; }
+};
+
+inline void* NewOrFail(std::size_t size, std::size_t alignment) {
+  const bool fails = --new_calls_left < 0;
+  void* const made =
+      fails ? nullptr
+      : alignment > 0
+          ? std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment)
+          : std::malloc(size == 0 ? 1 : size);
+  return Allocated(made);
+}
+
+}  // namespace segue::test
+
+void* operator new(std::size_t size) { return segue::test::NewOrFail(size, 0); }
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return segue::test::NewOrFail(size, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* made) noexcept { std::free(made); }
+void operator delete(void* made, std::size_t) noexcept { std::free(made); }
+void operator delete(void* made, std::align_val_t) noexcept { std::free(made); }
+void operator delete(void* made, std::size_t, std::align_val_t) noexcept { std::free(made); }
