@@ -40,7 +40,7 @@ bool ReadFigure(const Json& json, Measurement& figure) {
 Result<MeasuredRun> ReadMeasurements(const std::string& path) {
   SEGUE_ASSIGN_OR_RETURN(const ByteVector bytes, ReadFile(path, kFileSizeMax));
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  Result<Json> parsed = ParseJson<Json>(text, limits::kJsonSmallValuesMax);
+  const auto parsed = ParseJson<Json>(text, limits::kJsonSmallValuesMax);
   if (!parsed.ok()) {
     return Corruption("'" + path + "' " + std::string(parsed.status().message()));
   }

@@ -181,6 +181,15 @@ def test_sigterm_in_the_start_does_not_wait_for_the_engine(segue, tmp_path, engi
         receiver.segment.remove()
 
 
+def test_an_address_that_ends_in_a_slash(segue, tmp_path, engine):
+    segue("publish", "--store", tmp_path / "store", "--base", version_directory("bf16", 0),
+          "--target", version_directory("bf16", 1))
+    with serving(segue, NAME, "--store", tmp_path / "store", "--checkpoint",
+                 version_directory("bf16", 0), "--engine", "sglang", "--engine-url",
+                 engine.url + "/"):
+        assert engine.version == "default/1" and not engine.paused
+
+
 def test_engine_that_is_not_there_yet(segue, tmp_path):
     store = tmp_path / "store"
     segue("publish", "--store", store, "--base", version_directory("bf16", 0),

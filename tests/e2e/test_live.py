@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 import subprocess
@@ -110,6 +111,53 @@ def test_rebuild_to_an_older_version(segue, store):
         assert receiver.version() == 1 and live_is(receiver, 1)
         assert receiver.request("/rebuild", method="POST")[0] == 200
         assert receiver.version() == 2 and live_is(receiver, 2)
+
+
+def pauses_of(receiver):
+    name = "segue_pause_seconds_count{"
+    line, = (line for line in receiver.request("/metrics")[1].splitlines() if line.startswith(name))
+    return int(line.split()[-1])
+
+
+def test_rebuilds_are_pauses(segue, store):
+    """One that is asked for, and that of a start over weights which served."""
+    with serving(segue, NAME, *at(store)) as receiver:
+        assert receiver.ready["pause_s"] == 0 and pauses_of(receiver) == 0
+        assert receiver.post("/rebuild")[0] == 200
+        assert pauses_of(receiver) == 1
+        assert receiver.stop() == 0
+        again = Serving(segue.binary, NAME, *at(store), "--rebuild").start()
+        try:
+            assert again.ready["version"] == 2 and 0 < again.ready["pause_s"] < 10
+            assert pauses_of(again) == 1
+        finally:
+            again.kill()
+
+
+def test_a_rebuild_to_an_older_version_does_not_last_while_following(segue, store):
+    with serving(segue, NAME, *at(store), "--follow", 50) as receiver:
+        assert receiver.post("/rebuild", target_version=1)[0] == 200
+        deadline = time.monotonic() + 30
+        while receiver.version() != 2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert receiver.version() == 2 and live_is(receiver, 2)
+
+
+def test_the_same_refusal_again_is_told(segue, store):
+    with serving(segue, NAME, *at(store)) as receiver:
+        publish(segue, store, 3)
+        for payload in (store / "default/payloads/0000000003").iterdir():
+            payload.unlink()
+        for _ in range(3):
+            assert receiver.post("/update_weights_from_gpu_delta")[0] == 409
+            time.sleep(0.5)
+        receiver.process.terminate()
+        errors = receiver.process.communicate(timeout=30)[1].splitlines()
+        told = [line for line in errors if "payloads/0000000003" in line]
+        again = [line for line in told if "more failure" in line]
+        # Each is told by itself or counted; how they fall between two looks is chance.
+        assert len(told) - len(again) + sum(int(re.search(r"(\d+) more", line)[1])
+                                            for line in again) == 3, errors
 
 
 def test_what_it_cannot_do_is_refused(segue, store):  # case E3: never a silent no-op
@@ -365,6 +413,7 @@ def test_one_receiver_a_segment(segue, store):
     with serving(segue, NAME, *at(store)) as receiver:
         second = subprocess.run(receiver.command, capture_output=True, text=True, check=False)
         assert second.returncode == 8, second.stderr
+        assert f"lives (process {receiver.process.pid})" in second.stderr
         assert receiver.stop() == 0
         assert receiver.segment.path.exists()
         again = Serving(segue.binary, NAME, *at(store), "--remove").start()

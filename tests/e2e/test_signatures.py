@@ -308,6 +308,21 @@ def test_serve(segue, signed, tmp_path):
         serving.segment.remove()
 
 
+def test_top(segue, signed):
+    """With a key nothing is shown that it has not signed."""
+    look = ("top", "--once", "--store", signed.store)
+    with signed.forged():
+        signed.publish(3)
+    assert segue(*look)["lineages"][0]["newest"] == 3
+    lineage, = segue(*look, "--public-key", signed.public)["lineages"]
+    assert "is not signed" in lineage["error"]
+    signed.manifest(3).unlink()
+    lineage, = segue(*look, "--public-key", signed.public)["lineages"]
+    assert lineage["newest"] == 2 and not lineage["error"]
+    lineage, = segue(*look, "--public-key", signed.other)["lineages"]
+    assert lineage["error"]
+
+
 def test_anchors(segue, signed, tmp_path):
     anchors = ("anchors", "--store", signed.store, "--set", "eval=0")
     segue(*anchors, "--sign-key", signed.private)
