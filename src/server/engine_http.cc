@@ -145,7 +145,7 @@ EngineHooks SglangHooks(const Client& client) {
   };
   hooks.set_version = [client](const std::string& label) {
     JsonObjectText body;
-    body.Add("new_version", label).Add("abort_all_requests", false);
+    body.Add("abort_all_requests", false).Add("new_version", label);
     return client->Post("/update_weight_version", body.Text());
   };
   hooks.resume = [client] { return client->Post("/continue_generation", "{}"); };

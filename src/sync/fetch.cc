@@ -16,6 +16,13 @@ namespace segue {
 namespace {
 
 constexpr std::uint64_t kFetchPieceSize = 8ull << 20;
+// Payloads up to this size are staged by the thread that fetched them: on a busy machine others
+// take longer to begin than this takes to do.
+constexpr std::uint64_t kOneThreadSizeMax = 64ull << 10;
+
+unsigned ThreadsFor(std::uint64_t payload_bytes, unsigned threads) {
+  return payload_bytes <= kOneThreadSizeMax ? 1 : threads;
+}
 
 Status FetchObject(Store& store, const PayloadEntry& entry, const std::string& path,
                    const std::stop_token& stop) {
@@ -52,7 +59,10 @@ class Fetcher {
       files.push_back(std::move(file));
       payloads.push_back(files.back().bytes());
     }
-    SEGUE_ASSIGN_OR_RETURN(StagedDelta staged, StagedDelta::Stage(plan_, payloads, threads_));
+    std::uint64_t size = 0;
+    for (const PayloadEntry& entry : manifest.payloads) size += entry.size;
+    SEGUE_ASSIGN_OR_RETURN(StagedDelta staged,
+                           StagedDelta::Stage(plan_, payloads, ThreadsFor(size, threads_)));
     SEGUE_RETURN_IF_ERROR(CheckCounts(manifest, staged));
     const DeltaIdentity& identity = manifest.identity;
     if (staged.difference() != identity.target_digest - identity.base_digest) {
@@ -156,7 +166,7 @@ Result<StagedDelta> StageFile(const Plan& plan, const std::string& path, std::ui
   entry.sha256 = sha256;
   SEGUE_RETURN_IF_ERROR(StagedDelta::VerifyPayload(entry, file.bytes()));
   const ByteSpan bytes = file.bytes();
-  return StagedDelta::Stage(plan, std::span(&bytes, 1), threads);
+  return StagedDelta::Stage(plan, std::span(&bytes, 1), ThreadsFor(size, threads));
 }
 
 }  // namespace segue

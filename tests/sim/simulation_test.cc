@@ -44,10 +44,11 @@ TEST(SimulationTest, WhatComesFromOutsideIsSeen) {
             RunSeed(1, 1000, Sabotage::kRealClock).hash);
 }
 
-// What happened in a few runs is what the simulator is for.
+// What happened in a few runs is what the simulator is for. A death between the announcement of an
+// update of several segments and its end is rare: which seeds have one changes with the code.
 TEST(SimulationTest, RunsAreFullOfEvents) {
   SimulationReport sum;
-  for (std::uint64_t seed = 1; seed <= 80; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 80 || (sum.announced == 0 && seed <= 300); ++seed) {
     const SimulationReport report = RunSeed(seed, 10'000);
     ASSERT_FALSE(report.violation) << seed << ": " << report.violation->what;
     sum.Add(report);
