@@ -50,9 +50,9 @@ class ForwardingLiveEnvironment : public ForwardingEnvironment {
   std::unique_ptr<Device> MakeDevice(unsigned threads) override {
     return inner_.MakeDevice(threads);
   }
-  Result<std::shared_ptr<Accelerator>> OpenAccelerator(const std::string& name,
-                                                       unsigned threads) override {
-    return inner_.OpenAccelerator(name, threads);
+  Result<std::shared_ptr<Accelerator>> OpenAccelerator(
+      const std::string& name, unsigned threads, const AcceleratorOptions& options) override {
+    return inner_.OpenAccelerator(name, threads, options);
   }
   Result<std::unique_ptr<LiveWeights>> OpenWeights(const std::string& name) override {
     return inner_.OpenWeights(name);
