@@ -80,10 +80,20 @@ nb::object MessageOf(const Status& status) {
   throw nb::python_error();
 }
 
-// Threads of RunLater().
-std::mutex later_mutex;
-std::condition_variable later_changed;
-unsigned later_count = 0;
+// Threads of RunLater(), of one process: a child made by fork has none of them.
+struct LaterThreads {
+  const OwnProcess process = {};
+  std::mutex mutex = {};
+  std::condition_variable changed = {};
+  unsigned count = 0;
+};
+
+// Under the lock. It stays: a thread may outlive all else.
+LaterThreads& Later() {
+  static auto* later = new LaterThreads;
+  if (!later->process.Check("").ok()) later = new LaterThreads;
+  return *later;
+}
 
 }  // namespace
 
@@ -94,26 +104,28 @@ std::chrono::milliseconds Milliseconds(double seconds) {
 }
 
 void EndInterpreter() {
+  LaterThreads& later = Later();
   {
     const WithoutGil released;
-    std::unique_lock lock(later_mutex);
-    later_changed.wait(lock, [] { return later_count == 0; });
+    std::unique_lock lock(later.mutex);
+    later.changed.wait(lock, [&] { return later.count == 0; });
   }
   interpreter_ends = true;
 }
 bool InterpreterEnds() { return interpreter_ends; }
 
 void RunLater(std::function<void()> work) {
-  const auto run = [work = std::move(work)]() mutable {
+  LaterThreads& later = Later();
+  const auto run = [&later, work = std::move(work)]() mutable {
     work();
     work = nullptr;
-    const std::lock_guard lock(later_mutex);
-    if (--later_count == 0) later_changed.notify_all();
+    const std::lock_guard lock(later.mutex);
+    if (--later.count == 0) later.changed.notify_all();
   };
-  const std::lock_guard lock(later_mutex);
+  const std::lock_guard lock(later.mutex);
   try {
     std::jthread(run).detach();
-    ++later_count;
+    ++later.count;
   } catch (const std::system_error&) {
   }
 }

@@ -31,7 +31,7 @@ void EndInterpreter();
 bool InterpreterEnds();
 
 // Runs `work` in a thread of its own, without the lock; it is not run where there are no threads to
-// be had.
+// be had. Under the lock.
 void RunLater(std::function<void()> work);
 
 // Other Python threads run while this lives. A thread that comes back to an interpreter that has

@@ -142,16 +142,11 @@ int HandleOf<Kind>::Traverse(visitproc visit, void* arg) const {
   return 0;
 }
 
-// While whatever its callbacks need is whole: they finish what is applied. In the receiver's own
-// thread all of that must live on until another one has ended it, the tensors too.
+// All that it needs to end lives on until then, callbacks and tensors: the collector finds them
+// again, closed.
 template <typename Kind>
 void HandleOf<Kind>::Finalize(nb::handle self) {
-  if (!process_.Check("").ok() || is_closed()) return;
-  if (!IsInside()) {
-    const WithoutGil released;
-    (void)End();
-    return;
-  }
+  if (is_closed()) return;
   self.inc_ref();
   RunLater([this, self] {
     (void)End();

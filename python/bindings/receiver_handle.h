@@ -7,7 +7,8 @@
 // What must hold: no thread waits for itself. The receiver's end joins its own threads, and these
 // run Python (callbacks, and whatever the garbage collector runs there), so close() is refused from
 // inside any call or callback of the receiver, and where the last reference goes there, another
-// thread ends it.
+// thread ends it. So it does where the garbage collector finds it: that runs in the middle of
+// anything, maybe with a lock held that a callback needs.
 #pragma once
 
 #include <condition_variable>
@@ -82,6 +83,7 @@ class HandleOf {
   void Close();
 
   bool is_closed() const {
+    if (!process_.Check("").ok()) return true;
     const std::lock_guard lock(mutex_);
     return receiver_ == nullptr;
   }

@@ -57,8 +57,7 @@ class ReceiverGroup(UpdateSteps):
     def open(self):
         """Proves which versions the weights are: bound tensors stay at them, segments go to the
         newest, together. The first call that needs an open group opens it."""
-        self._check_open()
-        if self._core is None:
+        if self._core is None or self._closed:
             self._open_once(self._make_core)
         return self
 

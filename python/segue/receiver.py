@@ -101,8 +101,7 @@ class Receiver(UpdateSteps):
         newest. VersionMismatchError where they are none, InvalidArgumentError for tensors that
         overlap, are missing, or are not those of the lineage. The first call that needs an open
         receiver opens it."""
-        self._check_open()
-        if self._core is None:
+        if self._core is None or self._closed:
             self._open_once(self._make_core)
         return self
 

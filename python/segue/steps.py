@@ -10,6 +10,7 @@ at a time opens, binds or closes; others wait for it.
 
 import atexit
 import contextlib
+import os
 import threading
 import weakref
 
@@ -43,7 +44,7 @@ class _Turn:
     """A thread's turn at what only one may do."""
 
     def __init__(self):
-        self.thread = threading.get_ident()
+        self.process, self.thread = os.getpid(), threading.get_ident()
         self.ended = threading.Event()
 
 
@@ -61,6 +62,9 @@ class UpdateSteps:
         mine = _Turn()
         try:
             while (other := self._turns.setdefault("turn", mine)) is not mine:
+                if other.process != mine.process:  # Before a fork; its thread is not here.
+                    self._turns.pop("turn", None)
+                    continue
                 if other.thread == mine.thread:
                     raise InvalidArgumentError(
                         "called from inside its own open(), bind() or close()")

@@ -216,12 +216,11 @@ def test_owners_whose_methods_are_callbacks_are_collected(tmp_path):
 def test_a_cycle_that_is_collected_lets_its_engine_go_on(tmp_path):
     store, _, before = published(tmp_path)
     told = []
+    lock = threading.Lock()
 
     class Owner:
         def __init__(self):
-            hooks = segue.engine_hooks(pause=self.tell, resume=lambda: told.append(self.name),
-                                       flush=lambda: [])
-            self.name = "resume"
+            hooks = segue.engine_hooks(pause=self.tell, resume=self.resume, flush=lambda: [])
             self.receiver = bound(store, before, hooks=hooks).open()
             self.receiver.prepare(session="s")
             self.receiver.wait_prepared()
@@ -231,9 +230,19 @@ def test_a_cycle_that_is_collected_lets_its_engine_go_on(tmp_path):
         def tell(self, *_):
             pass
 
-    Owner()
-    gc.collect()
-    assert told == ["resume"]
+        def resume(self):
+            with lock:
+                told.append("resume")
+
+    owner = Owner()
+    assert owner.receiver.status.state == "APPLIED"
+    with lock:
+        del owner
+        gc.collect()  # Ends nothing under whatever is held here.
+    limit = time.monotonic() + DEADLINE
+    while told != ["resume"]:
+        assert time.monotonic() < limit
+        time.sleep(0.001)
 
 
 def test_hooks_that_receivers_share_keep_their_exceptions_apart(tmp_path):

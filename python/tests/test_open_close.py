@@ -237,6 +237,30 @@ def test_what_the_engine_cannot_be_told_at_the_end_is_raised(tmp_path):
         receiver.update()
 
 
+def test_a_child_forked_while_another_thread_opens_closes_it(tmp_path):
+    assert "closed in the child" in run_script(SETUP + """
+    opened, go_on = threading.Event(), threading.Event()
+    def pause(*_):
+        opened.set()
+        go_on.wait()
+    hooks = segue.engine_hooks(pause=pause, resume=lambda: None, flush=lambda: [])
+    receiver = bound(sys.argv[1] + "/store", live, hooks=hooks)
+    opener = threading.Thread(target=receiver.open)
+    opener.start()
+    opened.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        receiver.close()
+        print("closed in the child", flush=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    go_on.set()
+    opener.join()
+    receiver.close()
+    """, tmp_path)
+
+
 def test_two_threads_close(tmp_path):
     store, _, before = published(tmp_path)
     receiver = bound(store, before).open()
