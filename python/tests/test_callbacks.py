@@ -252,9 +252,10 @@ def test_hooks_that_receivers_share_keep_their_exceptions_apart(tmp_path):
     def pause(*_):
         if armed:
             raised[threading.get_ident()] = error = OSError(str(threading.get_ident()))
+            together.wait(DEADLINE)
             raise error
 
-    armed = []
+    armed, together = [], threading.Barrier(4)
     hooks = segue.engine_hooks(pause=pause, resume=nothing, flush=lambda: [])
     receivers = [bound(store, copy_of(before), hooks=hooks).open() for _ in range(4)]
     armed.append(True)
@@ -439,8 +440,15 @@ def test_put_reads_an_export_that_owns_its_memory(tmp_path):
         def __dlpack_device__(self):
             return (1, 0)
 
+        def __init__(self):
+            self.last = lambda: None
+
         def __dlpack__(self, **_):
-            return model["w"].copy().__dlpack__()
+            copied = self.last()
+            if copied is None:
+                copied = model["w"].copy()
+            self.last = weakref.ref(copied)
+            return copied.__dlpack__()
 
     publisher.begin()
     publisher.put("w", Export())
