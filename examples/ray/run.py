@@ -86,7 +86,7 @@ class Sampler:
         self.model = base_model().to(torch.bfloat16).eval().requires_grad_(False)
         self.receiver = segue.Receiver(store, lineage="rl", threads=1)
         for name, parameter in self.model.named_parameters():
-            self.receiver.bind(name, parameter.data)
+            self.receiver.bind(name, parameter)
         # Proves that these are the base's bytes, and takes all versions since then as one delta.
         self.first = self.receiver.update()
         self.receiver.follow(0.01)

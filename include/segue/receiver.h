@@ -92,6 +92,10 @@ struct BoundModel {
   // before they are written, a few times an update. Another answer than at the start: nothing is
   // touched any more, and the receiver is not ready.
   std::function<std::uint64_t()> generation = {};
+  // Runs `read` and returns what it returns, while no buffer can be freed or moved: a scrub reads
+  // at times of its own, where nobody expects it, a chunk at each call. None: buffers stay for as
+  // long as the receiver lives.
+  std::function<Status(const std::function<Status()>& read)> hold_still = {};
   // Returns once nobody reads the weights until `open_gate`; on failure readers go on. Called from
   // the thread that applies.
   std::function<Status(std::chrono::milliseconds deadline)> close_gate = {};
@@ -217,6 +221,12 @@ class Receiver {
   // Forgets an update that failed, was aborted or has resumed, and gives back what staging holds of
   // a GPU's memory and of pinned memory.
   Status Clear();
+
+  // OK unless the weights are known to be no version, so that what is computed with them is worth
+  // nothing: Corruption where a scan found other bytes, Tainted where an apply or a rebuild failed,
+  // VersionMismatch where a lineage has appeared that they are not of. Some nanoseconds, for those
+  // who ask before each step; calls nothing of the model's.
+  Status CheckWeights() const;
 
   // All of it at once, waiting for the end.
   Result<UpdateReport> Update(const PrepareRequest& request, const ApplyChoices& choices = {});

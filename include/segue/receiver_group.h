@@ -62,6 +62,7 @@ class ReceiverGroup {
   Status Resume(const std::string& session, bool keep_pause = false);
   Status Abort(const std::string& session);
   Status Clear();
+  Status CheckWeights() const;
   // All of it at once. Reports are in the status of each lineage.
   Status Update(const GroupRequest& request, const ApplyChoices& choices = {});
   // Reads all checkpoints again and goes to the targets. By their names: all, or none (the newest

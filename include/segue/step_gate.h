@@ -28,9 +28,13 @@ class StepGate {
   StepGate(const StepGate&) = delete;
   StepGate& operator=(const StepGate&) = delete;
 
+  // Asked ten times a second while a close waits for those who are inside. What it fails with ends
+  // the wait, and the gate is as it was before.
+  using Ask = std::function<Status()>;
+
   // Sets the model's gate to this one, which outlives the receiver. Several models may share it: it
   // is open while none of them has it closed.
-  void Guard(BoundModel& model);
+  void Guard(BoundModel& model, Ask ask = {});
 
   // Before weights are read; a thread that is inside does not enter again. Some nanoseconds while
   // the gate is open; waits while it is closed, and at the deadline fails as Unavailable.
@@ -63,7 +67,7 @@ class StepGate {
 
   // Returns once nobody is inside. Unavailable at the deadline: open again, as it was. Beside those
   // of the models.
-  Status Close(std::chrono::milliseconds deadline) { return CloseFor(closed_here_, deadline); }
+  Status Close(std::chrono::milliseconds deadline) { return CloseFor(closed_here_, deadline, {}); }
   void Open() { OpenFor(closed_here_); }
 
   std::uint32_t inside() const { return inside_.load(); }
@@ -73,7 +77,7 @@ class StepGate {
 
   Status EnterWhenOpen(std::chrono::milliseconds deadline, const std::function<bool()>& stop);
   void Drained();
-  Status CloseFor(Held& held, std::chrono::milliseconds deadline);
+  Status CloseFor(Held& held, std::chrono::milliseconds deadline, const Ask& ask);
   void OpenFor(Held& held);
 
   // All accesses are sequentially consistent: either who enters sees the gate closed, or who closes

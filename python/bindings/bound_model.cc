@@ -38,10 +38,28 @@ std::function<std::uint64_t()> MakeGeneration(const Callback& call, const Raised
   };
 }
 
+// Signals are handled in Python's main thread, where it is that one that applies.
+StepGate::Ask MakeAsk(const Raised& raised, const Closing& closing) {
+  return [raised, closing] {
+    if (*closing) return Unavailable("the receiver is being closed");
+    return InPython("a signal handler", raised.get(), [] {
+      RaisePendingSignal();
+      return Status();
+    });
+  };
+}
+
+// Python frees and moves what it has given a tensor only under its lock.
+std::function<Status(const std::function<Status()>&)> MakeHoldStill() {
+  return [](const std::function<Status()>& read) {
+    return InPython("a scan of the weights", nullptr, [&] { return read(); });
+  };
+}
+
 void SetGate(BoundModel& model, const Callables& callables, const Raised& raised,
-             HeldCallables& held, StepGate& gate) {
+             HeldCallables& held, const Closing& closing, StepGate& gate) {
   if (callables.close_gate.is_none()) {
-    gate.Guard(model);
+    gate.Guard(model, MakeAsk(raised, closing));
     return;
   }
   model.close_gate = [raised, call = Callback(callables.close_gate, "close_gate", held)](
@@ -56,8 +74,10 @@ void SetGate(BoundModel& model, const Callables& callables, const Raised& raised
 }  // namespace
 
 BoundModel MakeModel(std::vector<Part>&& parts, std::string device, const Callables& callables,
-                     const Raised& raised, HeldCallables& held, StepGate& gate) {
+                     const Raised& raised, HeldCallables& held, const Closing& closing,
+                     StepGate& gate) {
   BoundModel model;
+  if (device.empty()) model.hold_still = MakeHoldStill();
   model.device = std::move(device);
   model.tensors.reserve(parts.size());
   for (auto& [source, view, copy, copy_count] : parts) {
@@ -73,7 +93,7 @@ BoundModel MakeModel(std::vector<Part>&& parts, std::string device, const Callab
     model.sum_over_ranks =
         MakeSum(Callback(callables.sum_over_ranks, "sum_over_ranks", held), raised);
   }
-  SetGate(model, callables, raised, held, gate);
+  SetGate(model, callables, raised, held, closing, gate);
   return model;
 }
 

@@ -4,6 +4,7 @@
 // them.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -19,6 +20,8 @@
 namespace segue::python {
 
 using Raised = std::shared_ptr<RaisedInCallback>;
+// Set once a receiver is being closed: nothing of it waits at a gate any longer.
+using Closing = std::shared_ptr<std::atomic<bool>>;
 
 // A tensor, how its elements lie in the buffer (address and bytes of the source), and which copy of
 // how many it is.
@@ -36,8 +39,10 @@ struct Callables {
 };
 
 // `device`: whose memory the addresses are of, as in BoundModel. What callables raise is kept in
-// `raised`, and they are added to `held`. `gate` outlives the receiver.
+// `raised`, and they are added to `held`. `gate` outlives the receiver; Ctrl-C and `closing` end
+// the wait for those inside it.
 BoundModel MakeModel(std::vector<Part>&& parts, std::string device, const Callables& callables,
-                     const Raised& raised, HeldCallables& held, StepGate& gate);
+                     const Raised& raised, HeldCallables& held, const Closing& closing,
+                     StepGate& gate);
 
 }  // namespace segue::python

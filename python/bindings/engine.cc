@@ -62,7 +62,9 @@ WeightsHandle Attach(const std::string& name, double timeout) {
     if (attached.ok()) {
       return {std::make_shared<EngineWeights>(std::move(attached).value())};
     }
-    if (last || attached.status().code() != StatusCode::kNotFound) Raise(attached.status());
+    if (last || attached.status().code() != StatusCode::kNotFound) {
+      Raise(AfterAll(attached.status(), Milliseconds(timeout)));
+    }
     RaisePendingSignal();
   }
 }

@@ -41,7 +41,7 @@ std::unique_ptr<ReceiverHandle> OpenBound(ReceiverOptions options, std::vector<P
   BoundModel model = MakeModel(std::move(tensors), std::move(device),
                                {std::move(generation), std::move(sum_over_ranks),
                                 std::move(close_gate), std::move(open_gate)},
-                               parts.raised, parts.callables, *parts.gates.front());
+                               parts.raised, parts.callables, parts.closing, *parts.gates.front());
   return OpenHandle<Receiver>(std::move(parts),
                               [&] { return Receiver::Open(options, std::move(model)); });
 }
@@ -83,22 +83,34 @@ void WaitPrepared(ReceiverHandle& handle) {
 // --------------------------------------------------------------
 
 struct LocalStep {
-  LocalStep(std::shared_ptr<StepGate> shared, std::chrono::milliseconds wait)
-      : gate(std::move(shared)), timeout(wait) {}
+  LocalStep(ReceiverHandle& of, std::chrono::milliseconds wait)
+      : receiver(&of), gate(of.gates().front()), timeout(wait) {}
   LocalStep(LocalStep&&) = default;
   ~LocalStep() {
-    if (entry.EndIfInside()) gate->Leave();
+    if (entry.EndIfInside()) LeaveGate();
   }
   void Enter() {
     entry.EnterOnce(
         timeout, [this] { return gate->TryEnter(); },
         [this](const auto& stop, auto wait) { return gate->EnterUnless(stop, wait); });
+    count = StepsHere(gate.get());
+    ++*count;
   }
   void Leave() {
-    if (entry.LeaveOnce()) gate->Leave();
+    if (entry.LeaveOnce()) LeaveGate();
+  }
+  void LeaveGate() {
+    --*count;
+    gate->Leave();
+  }
+  std::uint64_t version() const {
+    return receiver->Use([](Receiver& used) { return Result<ReceiverStatus>(used.status()); })
+        .version;
   }
 
+  ReceiverHandle* receiver;  // Kept by the step's Python object.
   std::shared_ptr<StepGate> gate;
+  StepCount count;
   std::chrono::milliseconds timeout;
   StepEntry entry;
 };
@@ -130,14 +142,17 @@ void BindReports(nb::module_& module) {
   using S = ReceiverStatus;
   Record<S>(module, "ReceiverStatus", "What a receiver holds and does.")
       .Field("name", &S::name, "Of the segment; empty for bound weights.")
-      .Derived(
-          "state", [](const S& s) { return std::string(ReceiverStateName(s.state)); },
+      .Named<ReceiverStateName>(
+          "state", &S::state, ReceiverState::kPoisoned,
           "'IDLE', 'PREPARING', 'PREPARED', ... (docs/protocol.md, section 7).")
       .Field("ready", &S::ready, "The bytes are the version's, proven, and the gate is open.")
       .Field("message", &S::message, "Why it failed or is not ready.")
+      .Named<StatusCodeName>("failure", &S::failure, StatusCode::kInternal,
+                             "Code of the update that failed, aborted or poisoned, else 'ok'.")
       .Field("session", &S::session, "")
       .Field("lineage", &S::lineage, "")
       .Field("version", &S::version, "")
+      .Field("base_version", &S::base_version, "Of the update that runs or ended last.")
       .Field("target_version", &S::target_version, "As version when no update runs.")
       .Field("digest", &S::digest, "32 hexadecimal digits.")
       .Field("plan_digest", &S::plan_digest, "")
@@ -186,7 +201,8 @@ void BindSteps(nb::module_& module) {
           nb::rv_policy::reference)
       .def(
           "__exit__", [](LocalStep& self, nb::handle, nb::handle, nb::handle) { self.Leave(); },
-          nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none());
+          nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none())
+      .def_prop_ro("version", &LocalStep::version, "That the weights are.");
   const nb::class_<RanksHandle> ranks_class(module, "LocalRanks",
                                             "One rank of several that are threads here.");
   module.def(
@@ -219,7 +235,10 @@ void BindCalls(nb::class_<ReceiverHandle>& receiver) {
   receiver.def(
       "apply",
       [](H& self, const std::string& session, bool flush, bool abort_requests) {
-        self.Use([&](Receiver& used) { return used.Apply(session, {flush, abort_requests}); });
+        self.Use([&](Receiver& used) -> Status {
+          SEGUE_RETURN_IF_ERROR(self.CheckOutside());
+          return used.Apply(session, {flush, abort_requests});
+        });
       },
       nb::arg("session"), nb::arg("flush_cache"), nb::arg("abort_requests"));
   receiver.def(
@@ -239,7 +258,12 @@ void BindCalls(nb::class_<ReceiverHandle>& receiver) {
   receiver.def(
       "rebuild",
       [](H& self, Version to) {
-        self.Use([&](Receiver& used) { return used.Rebuild(to); }, kUpdatingCall);
+        self.Use(
+            [&](Receiver& used) -> Status {
+              SEGUE_RETURN_IF_ERROR(self.CheckOutside());
+              return used.Rebuild(to);
+            },
+            kUpdatingCall);
       },
       nb::arg("to").none());
   receiver.def(
@@ -273,10 +297,11 @@ void BindReceiver(nb::module_& module) {
   BindCalls(receiver);
   receiver.def(
       "step",
-      [](ReceiverHandle& self, double timeout) {
-        return LocalStep(self.gates().front(), Milliseconds(timeout));
+      [](ReceiverHandle& self, double timeout, bool proven) {
+        if (proven) OrRaise(self.CheckWeights());
+        return LocalStep(self, Milliseconds(timeout));
       },
-      nb::arg("timeout") = 30.0);
+      nb::arg("timeout"), nb::arg("proven"), nb::keep_alive<0, 1>());
   receiver.def("close", &ReceiverHandle::Close);
   receiver.def_prop_ro("closed", &ReceiverHandle::is_closed);
   module.def(

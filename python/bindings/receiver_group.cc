@@ -55,7 +55,7 @@ std::unique_ptr<GroupHandle> OpenBound(std::vector<ReceiverOptions> lineages,
     models.push_back(MakeModel(std::move(tensors), std::move(device),
                                {std::move(generation), std::move(sum_over_ranks),
                                 std::move(close_gate), std::move(open_gate)},
-                               parts.raised, parts.callables, *parts.gates.back()));
+                               parts.raised, parts.callables, parts.closing, *parts.gates.back()));
   }
   return OpenHandle<ReceiverGroup>(std::move(parts),
                                    [&] { return ReceiverGroup::Open(options, std::move(models)); });
@@ -115,11 +115,12 @@ class LocalStepOfAll {
   LocalStepOfAll(LocalStepOfAll&& other) noexcept
       : owned_(std::move(other.owned_)),
         gates_(std::move(other.gates_)),
+        counts_(std::move(other.counts_)),
         timeout_(other.timeout_),
         entry_(std::move(other.entry_)) {}
   LocalStepOfAll& operator=(LocalStepOfAll&&) = delete;
   ~LocalStepOfAll() {
-    if (entry_.EndIfInside()) LeaveAll<StepGate>(gates_);
+    if (entry_.EndIfInside()) LeaveGates();
   }
 
   void Enter() {
@@ -128,14 +129,22 @@ class LocalStepOfAll {
         [this](const auto& stop, auto wait) {
           return EnterAllUnless<StepGate>(stop, gates_, wait);
         });
+    counts_.clear();
+    for (const StepGate* gate : gates_) ++*counts_.emplace_back(StepsHere(gate));
   }
   void Leave() {
-    if (entry_.LeaveOnce()) LeaveAll<StepGate>(gates_);
+    if (entry_.LeaveOnce()) LeaveGates();
   }
 
  private:
+  void LeaveGates() {
+    for (const StepCount& count : counts_) --*count;
+    LeaveAll<StepGate>(gates_);
+  }
+
   std::vector<std::shared_ptr<StepGate>> owned_;
   std::vector<StepGate*> gates_;
+  std::vector<StepCount> counts_;
   std::chrono::milliseconds timeout_;
   StepEntry entry_;
 };
@@ -174,7 +183,10 @@ void BindCalls(nb::class_<GroupHandle>& group) {
   group.def(
       "apply",
       [](H& self, const std::string& session, bool flush, bool abort_requests) {
-        self.Use([&](G& used) { return used.Apply(session, {flush, abort_requests}); });
+        self.Use([&](G& used) -> Status {
+          SEGUE_RETURN_IF_ERROR(self.CheckOutside());
+          return used.Apply(session, {flush, abort_requests});
+        });
       },
       nb::arg("session"), nb::arg("flush_cache"), nb::arg("abort_requests"));
   group.def(
@@ -194,8 +206,12 @@ void BindCalls(nb::class_<GroupHandle>& group) {
   group.def(
       "rebuild",
       [](H& self, Version to, const Targets& targets) {
-        self.Use([&](G& used) { return to ? used.Rebuild(*to) : used.Rebuild(targets); },
-                 kUpdatingCall);
+        self.Use(
+            [&](G& used) -> Status {
+              SEGUE_RETURN_IF_ERROR(self.CheckOutside());
+              return to ? used.Rebuild(*to) : used.Rebuild(targets);
+            },
+            kUpdatingCall);
       },
       nb::arg("to").none(), nb::arg("targets"));
   group.def(
@@ -230,10 +246,11 @@ void BindReceiverGroup(nb::module_& module) {
   BindCalls(group);
   group.def(
       "step",
-      [](GroupHandle& self, double timeout) {
+      [](GroupHandle& self, double timeout, bool proven) {
+        if (proven) OrRaise(self.CheckWeights());
         return LocalStepOfAll(self.gates(), Milliseconds(timeout));
       },
-      nb::arg("timeout") = 30.0);
+      nb::arg("timeout"), nb::arg("proven"));
   group.def("close", &GroupHandle::Close);
   group.def_prop_ro("closed", &GroupHandle::is_closed);
 }

@@ -71,6 +71,7 @@ void HandleOf<Kind>::Close() {
 // has released the engine, and nobody holds the mutex meanwhile.
 template <typename Kind>
 Status HandleOf<Kind>::End() {
+  *parts_.closing = true;  // Who waits at the gate ends at once.
   Kind* receiver = nullptr;
   {
     std::unique_lock lock(mutex_);
@@ -96,12 +97,30 @@ template <typename Kind>
 void HandleOf<Kind>::EndElsewhere() {
   // Plain pointers: where no thread is to be had, both live on.
   RunLater([receiver = receiver_.release(), parts = new Parts(parts_)] {
+    *parts->closing = true;
     if (parts->stop) parts->stop();
     (void)receiver->Release();
     delete receiver;
     const nb::gil_scoped_acquire held;
     delete parts;
   });
+}
+
+template <typename Kind>
+Status HandleOf<Kind>::CheckWeights() {
+  const std::lock_guard lock(mutex_);
+  return receiver_ ? receiver_->CheckWeights() : Status();
+}
+
+template <typename Kind>
+Status HandleOf<Kind>::CheckOutside() const {
+  for (const auto& gate : parts_.gates) {
+    if (*StepsHere(gate.get()) == 0) continue;
+    return InvalidArgument(
+        "this thread is inside a step() of this receiver, which an apply waits for: leave the step "
+        "first");
+  }
+  return {};
 }
 
 template <typename Kind>

@@ -11,6 +11,7 @@
 // anything, maybe with a lock held that a callback needs.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -48,6 +49,7 @@ class HandleOf {
   // What must live as long as the receiver: its callbacks point there.
   struct Parts {
     std::shared_ptr<RaisedInCallback> raised = std::make_shared<RaisedInCallback>();
+    std::shared_ptr<std::atomic<bool>> closing = std::make_shared<std::atomic<bool>>(false);
     std::vector<std::shared_ptr<StepGate>> gates = {};  // By lineage.
     HeldCallables callables = {};
     std::function<void()> stop = {};  // Of the engine's hooks; may be unset.
@@ -81,6 +83,10 @@ class HandleOf {
   // InvalidArgument where it would wait for itself. What the engine could not be told at the end is
   // raised, and closed is it then too.
   void Close();
+  // As Receiver::CheckWeights(), for each step; under the interpreter's lock.
+  Status CheckWeights();
+  // For what closes gates. InvalidArgument where this thread is inside one of them.
+  Status CheckOutside() const;
 
   bool is_closed() const {
     if (!process_.Check("").ok()) return true;

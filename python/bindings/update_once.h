@@ -41,6 +41,7 @@ Status FinishEarlier(const HandleOf<Kind>& handle, Kind& receiver, const ApplyCh
 template <typename Kind, typename Request>
 Status UpdateOnce(HandleOf<Kind>& handle, Kind& receiver, const Request& request,
                   const ApplyChoices& choices, bool signals) {
+  SEGUE_RETURN_IF_ERROR(handle.CheckOutside());
   SEGUE_RETURN_IF_ERROR(FinishEarlier(handle, receiver, choices));
   SEGUE_RETURN_IF_ERROR(receiver.Prepare(request));
   handle.set_own_session(request.session);

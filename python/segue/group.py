@@ -3,10 +3,14 @@
 not at all; and steps that read all of them."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from segue import _core
+from segue import options as checked
+from segue._core import ReceiverStatus, UpdateReport
 from segue.errors import InvalidArgumentError
+from segue.receiver import Receiver, positive_seconds
 from segue.steps import UpdateSteps
 from segue.weights import Weights
 
@@ -27,7 +31,8 @@ class ReceiverGroup(UpdateSteps):
     with the group alone. Their order is the one in which gates close, and in which engines of other
     processes enter them (`segue.step_all`). All have tensors of this process, or all have names.
     `hooks`: control of the engine; the receivers have none. `same_version`: "the newest" is the
-    highest number that all lineages offer, for trainers that publish them in step.
+    highest number that all lineages offer, for trainers that publish them in step. What two models
+    share (a tied embedding) is a tensor of one lineage only: two would write the same bytes.
 
     Calls are those of Receiver, and so are errors; `gate_timeout` of the first receiver is for all
     gates together. docs/protocol.md, section 15.
@@ -35,10 +40,16 @@ class ReceiverGroup(UpdateSteps):
 
     _NOUN = "group"
 
-    def __init__(self, receivers, *, hooks=None, same_version=False):
+    def __init__(self, receivers: Iterable[Receiver], *,
+                 hooks: _core.EngineHooks | None = None, same_version: bool = False) -> None:
         super().__init__()
-        self._receivers = list(receivers)
-        self._hooks, self._same_version = hooks, same_version
+        self._receivers = checked.several("receivers", receivers)
+        self._hooks = hooks
+        self._same_version = checked.flag("same_version", same_version)
+        for receiver in self._receivers:
+            if not isinstance(receiver, Receiver):
+                raise InvalidArgumentError("a group takes segue.Receiver, not "
+                                           f"{type(receiver).__name__}")
         named = {bool(receiver._options.name) for receiver in self._receivers}
         if len(named) != 1:
             raise InvalidArgumentError("a group has receivers that all have a segment's name, or "
@@ -46,22 +57,24 @@ class ReceiverGroup(UpdateSteps):
         self._has_segments = named.pop()
         if len({id(receiver) for receiver in self._receivers}) != len(self._receivers):
             raise InvalidArgumentError("a receiver is in the group twice")
+        self.lineages: list[str] = [receiver._options.lineage for receiver in self._receivers]
+        if len(set(self.lineages)) != len(self.lineages):
+            raise InvalidArgumentError(f"a lineage is in the group twice: {self.lineages}")
         with contextlib.ExitStack() as turns:
             for receiver in self._receivers:
                 turns.enter_context(receiver._turn())
                 receiver._check_may_join()
             for receiver in self._receivers:
-                receiver._group = self
-        self.lineages = [receiver._options.lineage for receiver in self._receivers]
+                receiver._in_group = True
 
-    def open(self):
+    def open(self) -> "ReceiverGroup":
         """Proves which versions the weights are: bound tensors stay at them, segments go to the
         newest, together. The first call that needs an open group opens it."""
         if self._core is None or self._closed:
             self._open_once(self._make_core)
         return self
 
-    def _make_core(self):
+    def _make_core(self) -> Any:
         options = [receiver._options for receiver in self._receivers]
         if self._has_segments:
             return _core.ReceiverGroup.open_segments(options, self._same_version, self._hooks)
@@ -69,12 +82,17 @@ class ReceiverGroup(UpdateSteps):
             _core.ReceiverGroup.open_bound, options,
             [receiver._model() for receiver in self._receivers], self._same_version, self._hooks)
 
-    def step(self, timeout=30.0):
+    def step(self, timeout: float = 30.0, *, proven: bool = True) -> _core.LocalStepOfAll:
         """A context manager around each use of the bound weights, of any of them, in any thread of
-        this process."""
-        return self.open()._core.step(timeout)
+        this process. As Receiver.step(), for all lineages."""
+        core = self.open()._core
+        if proven:
+            for receiver in self._receivers:
+                receiver._check_modules()
+        return core.step(checked.seconds("timeout", timeout), proven)
 
-    def update(self, to=None, *, flush_cache=True, abort_requests=False):
+    def update(self, to: int | Mapping[str, int] | None = None, *, flush_cache: bool = True,
+               abort_requests: bool = False) -> dict[str, UpdateReport]:
         """Goes to `to`: None (the newest of each), one number for all, or {lineage: version}, where
         a lineage that is not named stays. Returns {lineage: UpdateReport} of those that took part.
         Where it fails before the apply, nothing is changed and nothing is left prepared."""
@@ -83,29 +101,31 @@ class ReceiverGroup(UpdateSteps):
         return {lineage: status.last for lineage, status in self.status.items()
                 if lineage in took_part}
 
-    def prepare(self, to=None, session=""):
+    def prepare(self, to: int | Mapping[str, int] | None = None, session: str = "") -> None:
         """Begins to fetch, check and stage all, and returns at once."""
-        self._call("prepare", session, *_targets(to))
+        self._call("prepare", checked.text("session", session), *_targets(to))
 
-    def follow(self, interval=0.1):
+    def follow(self, interval: float = 0.1) -> None:
         """From now on looks every `interval` seconds, and takes the newest of each, together, as
         soon as any lineage has something newer (with `same_version`: once all have it)."""
-        self._call("follow", interval)
+        self._call("follow", positive_seconds("interval", interval))
 
-    def rebuild(self, to=None):
+    def rebuild(self, to: int | Mapping[str, int] | None = None) -> None:
         """Reads all checkpoints again and goes to `to`; a mapping must name all lineages."""
+        for receiver in self._receivers:
+            receiver._check_has_checkpoint()
         self._call("rebuild", *_targets(to))
 
-    def versions(self):
+    def versions(self) -> dict[str, list[int]]:
         """{lineage: versions that the store offers now, ascending}."""
         return {lineage: self._call("versions", lineage) for lineage in self.lineages}
 
     @property
-    def status(self):
+    def status(self) -> dict[str, ReceiverStatus]:
         """{lineage: ReceiverStatus}; state and session are those of all."""
         return dict(zip(self.lineages, self._call("status")))
 
-    def close(self):
+    def close(self) -> None:
         """As of a Receiver, of all of them."""
         try:
             self._close_core()
@@ -114,12 +134,12 @@ class ReceiverGroup(UpdateSteps):
                 for receiver in self._receivers:
                     receiver.close()
 
-    def _raise_if_replaced(self, error):
+    def _raise_if_replaced(self, error: Exception) -> None:
         for receiver in self._receivers:
             receiver._raise_if_replaced(error)
 
 
-def step_all(*weights, timeout=30.0):
+def step_all(*weights: Weights, timeout: float = 30.0) -> _core.EngineStepOfAll:
     """A context manager around a forward step that reads several `Weights`, in the order of their
     group: inside it they are those that one update put together. `step.versions` says which.
 
@@ -133,13 +153,14 @@ def step_all(*weights, timeout=30.0):
         if not isinstance(one, Weights):
             raise InvalidArgumentError("step_all takes attached weights, one by one: "
                                        f"step_all(policy, draft), not a {type(one).__name__}")
-    return _core.step_of_all([one._core for one in weights], timeout)
+    return _core.step_of_all([one._core for one in weights], checked.seconds("timeout", timeout))
 
 
-def _targets(to):
+def _targets(to: int | Mapping[str, int] | None) -> tuple[int | None, dict[str, int]]:
     """A version for all and versions by lineage, as the module takes them."""
     if not isinstance(to, Mapping):
-        return to, {}
+        return checked.count_or_none("to", to), {}
     if not to:
         raise InvalidArgumentError("an empty mapping of versions names no lineage")
-    return None, dict(to)
+    return None, {checked.text("a lineage's name", lineage):
+                  checked.count(f"to['{lineage}']", version) for lineage, version in to.items()}

@@ -13,23 +13,27 @@ import contextlib
 import os
 import threading
 import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn, TypeVar
 
 from segue import _core
+from segue import options as checked
 from segue.errors import InvalidArgumentError
 
-_open = weakref.WeakSet()
+_open: "weakref.WeakSet[UpdateSteps]" = weakref.WeakSet()
+Self = TypeVar("Self", bound="UpdateSteps")
 
 
-def keep_until_the_end(receiver):
+def keep_until_the_end(receiver: "UpdateSteps") -> None:
     """Closes it when the interpreter ends, if it lives that long."""
     _open.add(receiver)
 
 
 @atexit.register
-def _close_all():
+def _close_all() -> None:
     """Threads of receivers must not outlive the interpreter: their callbacks are Python. One that
     cannot be closed as it should does not keep the others from it."""
-    failure = None
+    failure: BaseException | None = None
     for receiver in list(_open):
         try:
             receiver.close()
@@ -43,20 +47,24 @@ def _close_all():
 class _Turn:
     """A thread's turn at what only one may do."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.process, self.thread = os.getpid(), threading.get_ident()
         self.ended = threading.Event()
 
 
 class UpdateSteps:
+    """What a receiver and a group of them do alike."""
+
     _NOUN = "receiver"
 
-    def __init__(self):
-        self._core, self._closed = None, False
-        self._turns = {}  # Whose turn it is. Taken by one call into C, which no signal divides.
+    def __init__(self) -> None:
+        self._core: Any = None
+        self._closed = False
+        # Whose turn it is. Taken by one call into C, which no signal divides.
+        self._turns: dict[str, _Turn] = {}
 
     @contextlib.contextmanager
-    def _turn(self):
+    def _turn(self) -> Iterator[None]:
         """Waits for this thread's turn. InvalidArgumentError where it has it already: in a callback
         of open(), or in a signal's handler."""
         mine = _Turn()
@@ -75,11 +83,11 @@ class UpdateSteps:
                 del self._turns["turn"]
             mine.ended.set()
 
-    def _check_open(self):
+    def _check_open(self) -> None:
         if self._closed:
             raise InvalidArgumentError(f"the {self._NOUN} is closed")
 
-    def _open_once(self, make_core):
+    def _open_once(self, make_core: Callable[[], Any]) -> None:
         """Sets `_core`, unless another thread has done it."""
         with self._turn():
             self._check_open()
@@ -87,7 +95,7 @@ class UpdateSteps:
                 self._core = make_core()
                 keep_until_the_end(self)
 
-    def _close_core(self):
+    def _close_core(self) -> None:
         """Refused from inside one of its own calls: it is open as before. What the engine could not
         be told is raised, and it is closed."""
         if self._core is None:
@@ -102,39 +110,51 @@ class UpdateSteps:
             if self._closed:
                 _open.discard(self)
 
-    def wait_prepared(self):
+    def open(self: Self) -> Self:
+        """Opens it, if it is not open yet."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Ends it."""
+        raise NotImplementedError
+
+    def wait_prepared(self) -> None:
         """Waits until nothing is being prepared; raises what the prepare failed with."""
         self._call("wait_prepared")
 
-    def apply(self, session="", *, flush_cache=True, abort_requests=False):
+    def apply(self, session: str = "", *, flush_cache: bool = True,
+              abort_requests: bool = False) -> None:
         """Applies what is prepared, behind closed gates, and proves it."""
-        self._call("apply", session, flush_cache, abort_requests)
+        self._call("apply", checked.text("session", session), flush_cache, abort_requests)
 
-    def resume(self, session="", *, keep_pause=False):
+    def resume(self, session: str = "", *, keep_pause: bool = False) -> None:
         """Opens the gates after an apply and lets the engine go on."""
-        self._call("resume", session, keep_pause)
+        self._call("resume", checked.text("session", session), keep_pause)
 
-    def abort(self, session=""):
+    def abort(self, session: str = "") -> None:
         """Gives up a prepare or what it made."""
-        self._call("abort", session)
+        self._call("abort", checked.text("session", session))
 
-    def clear(self):
+    def clear(self) -> None:
         """Forgets an update that failed, was aborted or has resumed."""
         self._call("clear")
 
-    def __enter__(self):
+    def __enter__(self: Self) -> Self:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __reduce__(self):
+    def __reduce__(self) -> NoReturn:
         raise TypeError(f"a {type(self).__name__} cannot be pickled: open one in each process")
 
-    def _call(self, method, *arguments):
+    def _raise_if_replaced(self, error: Exception) -> None:
+        raise NotImplementedError
+
+    def _call(self, method: str, *arguments: Any) -> Any:
         return self._naming_replaced(getattr(self.open()._core, method), *arguments)
 
-    def _naming_replaced(self, call, *arguments):
+    def _naming_replaced(self, call: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return call(*arguments)
         except InvalidArgumentError as error:

@@ -1,24 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights of an engine in shared memory: tensors in place, and the gate around a forward step."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from segue import _core
+from segue import options as checked
+from segue._core import EngineVersion, SharedTensor
 from segue.errors import NotFoundError, UnsupportedError
 from segue.tensors import NUMPY_DTYPES, TORCH_DTYPES
+
+if TYPE_CHECKING:  # Neither is needed.
+    import numpy
+    import torch
 
 _TORCH_NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 _NUMPY_NAMES = {dtype: name for name, dtype in NUMPY_DTYPES.items()}
 
 
-def attach(name, timeout=10.0):
+def attach(name: str, timeout: float = 10.0) -> "Weights":
     """Attaches to the segment `name` that a receiver (`segue serve`) keeps, and returns `Weights`.
     Waits for it at most `timeout` seconds: NotFoundError then. ResourceExhaustedError when every
     engine slot is taken."""
-    return Weights(_core.EngineWeights.attach(name, timeout))
+    return Weights(_core.EngineWeights.attach(checked.text("name", name),
+                                              checked.seconds("timeout", timeout)))
 
 
-class Weights(Mapping):
+class Weights(Mapping[str, SharedTensor]):
     """Live weights: a read-only mapping from names to tensors that alias the segment.
 
     Weights are read inside a step alone, also by work that was handed to other threads:
@@ -31,35 +39,35 @@ class Weights(Mapping):
     that was made from it. A child made by fork counts as the same engine.
     """
 
-    def __init__(self, core):
+    def __init__(self, core: _core.EngineWeights) -> None:
         self._core = core
         self._names = core.names()
         self._known = frozenset(self._names)
         # On the path of each step: no Python in between.
         self.step = core.step
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> SharedTensor:
         try:
             return self._core.find(name)
         except NotFoundError as error:
             raise KeyError(str(error)) from None
 
-    def __contains__(self, name):
+    def __contains__(self, name: object) -> bool:
         return name in self._known
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._names)
 
     @property
-    def version(self):
+    def version(self) -> EngineVersion:
         """What the segment holds now: lineage, version, digest, serving. Inside a step it is the
         version that is read there."""
         return self._core.version()
 
-    def numpy(self, name):
+    def numpy(self, name: str) -> "numpy.ndarray[Any, Any]":
         """A read-only numpy array that aliases the tensor. BF16 and FP8 need ml_dtypes."""
         import numpy
         tensor = self._core.find(name)
@@ -75,7 +83,7 @@ class Weights(Mapping):
             return numpy.zeros(tensor.shape, found)
         return numpy.frombuffer(tensor, found).reshape(tensor.shape)
 
-    def torch(self, name):
+    def torch(self, name: str) -> "torch.Tensor":
         """A torch tensor that aliases the tensor. It must never be written: the memory is mapped
         for reading, and a write ends the process."""
         import torch
@@ -92,12 +100,16 @@ class Weights(Mapping):
         flat = torch.from_dlpack(tensor.as_bytes())
         return flat.view(dtype).reshape(shape)
 
-    def tensors(self, framework):
+    def tensors(self, framework: str) -> dict[str, Any]:
         """All of them: {name: tensor of "torch" or "numpy"}."""
         make = {"torch": self.torch, "numpy": self.numpy}.get(framework)
         if make is None:
             raise UnsupportedError(f"tensors() knows 'torch' and 'numpy', not {framework!r}")
         return {name: make(name) for name in self._names}
 
-    def __reduce__(self):
+    def __repr__(self) -> str:
+        held = self.version
+        return f"Weights({held.lineage!r} version {held.version}, {len(self)} tensors)"
+
+    def __reduce__(self) -> NoReturn:
         raise TypeError("Weights cannot be pickled: attach in each process")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is refused: one clear exception that names the tensor, and nothing changed."""
 
+import copy
 import os
 import pickle
 import threading
@@ -275,9 +276,25 @@ def test_bind_comes_first(run):
 
 
 def test_nothing_is_pickled(run):
-    for thing in (run.publisher, run.receiver, run.receiver.step(), run.receiver.status):
+    for thing in (run.publisher, run.receiver, run.receiver.step()):
         with pytest.raises(TypeError):
             pickle.dumps(thing)
+
+
+def test_reports_and_status_are_pickled(run):
+    step(run.model, 2)
+    published = run.publisher.publish(run.model)
+    for record in (published, run.receiver.update(), run.receiver.status):
+        again = pickle.loads(pickle.dumps(record))
+        assert type(again) is type(record)
+        assert again.as_dict() == record.as_dict()
+        assert copy.deepcopy(record).as_dict() == record.as_dict()
+    status = run.receiver.status
+    assert (status.base_version, status.version, status.failure) == (1, 2, "ok")
+    with pytest.raises(segue.VersionMismatchError):
+        run.receiver.update(to=1)
+    again = pickle.loads(pickle.dumps(run.receiver.status))
+    assert (again.state, again.failure) == ("FAILED", "version_mismatch")
 
 
 def test_attach_refuses(tmp_path):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases from the field (docs/design.md, "Cases") through Python: C1, C2, C4, D2, E2, E4, E7, E9."""
 
+import contextlib
 import resource
 import signal
 import threading
@@ -365,6 +366,23 @@ def test_case_e4_retry_while_an_apply_runs(tmp_path):
     receiver.close()
 
 
+@contextlib.contextmanager
+def inside_in_a_thread(receiver):
+    """A thread is inside a step meanwhile."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold():
+        with receiver.step():
+            entered.set()
+            leave.wait()
+    thread = threading.Thread(target=hold)
+    thread.start()
+    entered.wait()
+    yield
+    leave.set()
+    thread.join()
+
+
 def test_case_e4_waits_end_by_rule(tmp_path):
     model = make_model()
     live, before = copy_of(model), copy_of(model)
@@ -372,8 +390,8 @@ def test_case_e4_waits_end_by_rule(tmp_path):
     receiver = bound(tmp_path / "store", live, gate_timeout=0.05).open()
     step(model, 1)
     publisher.publish(model)
-    with receiver.step():
-        with pytest.raises(segue.UnavailableError, match="1 steps were still inside"):
+    with inside_in_a_thread(receiver):
+        with pytest.raises(segue.UnavailableError, match="1 step was still inside"):
             receiver.update()
         assert receiver.status.state == "ABORTED" and receiver.status.ready
         assert same_bytes(live, before)

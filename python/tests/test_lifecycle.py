@@ -68,6 +68,102 @@ def test_the_interpreter_ends_under_a_daemon_that_updates(tmp_path):
     """, tmp_path)
 
 
+# A step that does not end, of a daemon or of the main thread itself.
+STEPS = {
+    "of a thread": """
+    def hold():
+        with receiver.step(): time.sleep(1000)
+    threading.Thread(target=hold, daemon=True).start()
+    """,
+    "of the main thread": """
+    inside = receiver.step()
+    inside.__enter__()
+    """,
+}
+
+
+@pytest.mark.parametrize("whose", STEPS)
+@pytest.mark.parametrize("who", ["receiver.follow(0.01)",
+                                 "threading.Thread(target=receiver.update, daemon=True).start()"])
+def test_the_interpreter_ends_while_somebody_waits_at_the_gate(tmp_path, whose, who):
+    assert "end" in run_script(SETUP + f"""
+    receiver = bound(sys.argv[1] + "/store", live, gate_timeout=1000).open()
+    {STEPS[whose]}
+    time.sleep(0.1)
+    step(model, 1)
+    publisher.publish(model)
+    {who}
+    while receiver.status.state != "APPLYING": time.sleep(0.001)
+    print("end")
+    """, tmp_path)
+
+
+def test_ctrl_c_ends_an_update_at_a_gate_that_does_not_close(tmp_path):
+    started = time.monotonic()
+    assert "interrupted" in run_script(SETUP + """
+    receiver = bound(sys.argv[1] + "/store", live, gate_timeout=1000).open()
+    done = threading.Event()
+    def hold():
+        with receiver.step(): done.wait()
+    thread = threading.Thread(target=hold)
+    thread.start()
+    step(model, 1)
+    publisher.publish(model)
+    while receiver.versions() != [1]: time.sleep(0.001)
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        receiver.update()
+    except KeyboardInterrupt:
+        status = receiver.status
+        assert status.state == "ABORTED" and status.ready and same_bytes(live, before), status
+        with receiver.step(): print("interrupted")  # The gate is open.
+    done.set()
+    thread.join()
+    receiver.update()
+    assert same_bytes(live, model)
+    """, tmp_path)
+    assert time.monotonic() - started < 30
+
+
+def test_close_lets_a_paused_engine_go_on(tmp_path):
+    model = make_model()
+    live, calls, works = copy_of(model), [], []
+    publisher = segue.Publisher(tmp_path / "store", base=model)
+
+    def flush():
+        calls.append("flush")
+        if not works:
+            raise segue.UnavailableError("not now")
+        return ["kv"]
+
+    def receiver_of(live):
+        return bound(tmp_path / "store", live,
+                     hooks=segue.engine_hooks(pause=lambda *_: calls.append("pause"), flush=flush,
+                                              resume=lambda: calls.append("resume")))
+    works.append(1)
+    receiver = receiver_of(live).open()
+    for outcome in ("works", "fails"):
+        step(model, len(calls))
+        publisher.publish(model)
+        works.clear()
+        calls.clear()
+        with pytest.raises(segue.UnavailableError, match="not now"):
+            receiver.update()
+        assert receiver.status.failure == "ok" and calls[-1] != "resume"
+        if outcome == "works":
+            works.append(1)
+            receiver.close()
+            assert calls[-1] == "resume"
+            receiver = receiver_of(live).open()
+        else:
+            with pytest.raises(segue.UnavailableError, match="not now"):
+                receiver.close()  # Said, and closed all the same.
+            assert calls[-1] != "resume"
+            with pytest.raises(segue.InvalidArgumentError, match="closed"):
+                receiver.update()
+    assert same_bytes(live, model)
+
+
 def test_ctrl_c_ends_a_prepare(tmp_path):
     """The prepare waits for another rank, which does not come for a second."""
     assert "interrupted" in run_script(SETUP + """

@@ -15,20 +15,42 @@ namespace {
 using Part = LiveMap::Part;
 
 // A part and the bytes that it reaches over.
-struct Reach {
-  Part* part = nullptr;
+template <typename P>
+struct ReachOver {
+  P* part = nullptr;
   const std::byte* begin = nullptr;
   const std::byte* end = nullptr;
+  bool second = false;  // Of two maps, whose it is.
 };
+using Reach = ReachOver<Part>;
+using FixedReach = ReachOver<const Part>;
 
 bool AddressLess(const std::byte* a, const std::byte* b) {
   return std::less<const std::byte*>()(a, b);
 }
 
-Reach ReachOf(const Plan& plan, Part& part) {
+template <typename P>
+ReachOver<P> ReachOf(const Plan& plan, P& part) {
   const std::uint64_t offset = part.map ? part.map->target_offset() : 0;
   const std::uint64_t size = part.map ? part.map->target_reach() : plan.tensors()[part.tensor].size;
   return {&part, part.data + offset, part.data + offset + size};
+}
+
+template <typename P>
+bool BeginsBefore(const ReachOver<P>& a, const ReachOver<P>& b) {
+  return AddressLess(a.begin, b.begin);
+}
+
+// The end of the cluster that begins at `begin`: what comes there reaches into nothing before it.
+template <typename P>
+std::size_t EndOfCluster(const std::vector<ReachOver<P>>& reaches, std::size_t begin,
+                         const std::byte*& end) {
+  end = reaches[begin].end;
+  std::size_t next = begin + 1;
+  for (; next < reaches.size() && AddressLess(reaches[next].begin, end); ++next) {
+    end = std::max(end, reaches[next].end, AddressLess);
+  }
+  return next;
 }
 
 // The same bytes, each for the element of the same place.
@@ -106,6 +128,27 @@ Status CheckCluster(const Plan& plan, std::span<const Reach> cluster, const std:
   return {};
 }
 
+// Where one ends in the gaps of the other, a bitmap of what both reach over decides.
+bool ShareBytes(const Plan& first_plan, const FixedReach& first, const Plan& second_plan,
+                const FixedReach& second) {
+  if (!AddressLess(first.begin, second.end) || !AddressLess(second.begin, first.end)) return false;
+  if (!first.part->map && !second.part->map) return true;
+  const std::byte* const begin = std::min(first.begin, second.begin, AddressLess);
+  const std::byte* const end = std::max(first.end, second.end, AddressLess);
+  ByteMarks marks(static_cast<std::uint64_t>(end - begin));
+  return !TakeAll(first_plan, *first.part, begin, marks) ||
+         !TakeAll(second_plan, *second.part, begin, marks);
+}
+
+void AddReaches(const Plan& plan, std::span<const Part> parts, bool second,
+                std::vector<FixedReach>& reaches) {
+  for (const Part& part : parts) {
+    FixedReach reach = ReachOf(plan, part);
+    reach.second = second;
+    if (reach.begin != reach.end) reaches.push_back(reach);
+  }
+}
+
 }  // namespace
 
 Status FindOverlaps(const Plan& plan, std::vector<Part>& parts) {
@@ -115,17 +158,35 @@ Status FindOverlaps(const Plan& plan, std::vector<Part>& parts) {
     const Reach reach = ReachOf(plan, part);
     if (reach.begin != reach.end) reaches.push_back(reach);
   }
-  std::stable_sort(reaches.begin(), reaches.end(),
-                   [](const Reach& a, const Reach& b) { return AddressLess(a.begin, b.begin); });
+  std::stable_sort(reaches.begin(), reaches.end(), BeginsBefore<Part>);
   for (std::size_t begin = 0, next = 0; begin < reaches.size(); begin = next) {
-    const std::byte* end = reaches[begin].end;
-    for (next = begin + 1; next < reaches.size() && AddressLess(reaches[next].begin, end); ++next) {
-      end = std::max(end, reaches[next].end, AddressLess);
-    }
+    const std::byte* end = nullptr;
+    next = EndOfCluster(reaches, begin, end);
     if (next - begin == 1) continue;
     SEGUE_RETURN_IF_ERROR(CheckCluster(plan, std::span(reaches).subspan(begin, next - begin), end));
   }
   return {};
+}
+
+std::optional<SharedParts> FindShared(const Plan& first_plan, std::span<const Part> first,
+                                      const Plan& second_plan, std::span<const Part> second) {
+  std::vector<FixedReach> reaches;
+  reaches.reserve(first.size() + second.size());
+  AddReaches(first_plan, first, false, reaches);
+  AddReaches(second_plan, second, true, reaches);
+  std::stable_sort(reaches.begin(), reaches.end(), BeginsBefore<const Part>);
+  for (std::size_t begin = 0, next = 0; begin < reaches.size(); begin = next) {
+    const std::byte* end = nullptr;
+    next = EndOfCluster(reaches, begin, end);
+    for (std::size_t i = begin; i < next; ++i) {
+      for (std::size_t k = begin; k < next; ++k) {
+        if (reaches[i].second || !reaches[k].second) continue;
+        if (!ShareBytes(first_plan, reaches[i], second_plan, reaches[k])) continue;
+        return SharedParts{reaches[i].part, reaches[k].part};
+      }
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace segue

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "delta/live_scan.h"
+#include "live/memory_claim.h"
 #include "sync/lineage.h"
 
 namespace segue {
@@ -20,13 +21,20 @@ namespace {
 class BoundWeights final : public LiveWeights {
  public:
   BoundWeights(std::unique_ptr<const Plan> plan, LiveMap map, const std::string& lineage,
-               Gate& gate, std::function<std::uint64_t()> generation)
+               Gate& gate, const BoundModel& model)
       : first_plan_(std::move(plan)),
         map_(std::move(map)),
         gate_(gate),
-        generation_(std::move(generation)),
+        generation_(model.generation),
+        hold_still_(model.hold_still),
         bound_generation_(generation_ ? generation_() : 0) {
     version_.lineage = lineage;
+  }
+
+  // The bytes are these weights' alone.
+  Status Claim(const std::string& device) {
+    SEGUE_ASSIGN_OR_RETURN(claim_, MemoryClaim::Take(*first_plan_, map_, version_.lineage, device));
+    return {};
   }
 
   const Plan& plan() const override { return plan_.get(); }
@@ -75,13 +83,19 @@ class BoundWeights final : public LiveWeights {
                            std::to_string(bound_generation_) + " was bound, now it is " +
                            std::to_string(now) + "; open a receiver for the new ones");
   }
+  Status Read(const std::function<Status()>& read) const override {
+    if (!hold_still_) return LiveWeights::Read(read);
+    return hold_still_([&] { return LiveWeights::Read(read); });
+  }
 
  private:
   const std::unique_ptr<const Plan> first_plan_;
   PlanSlot plan_{*first_plan_};
   const LiveMap map_;
+  std::unique_ptr<MemoryClaim> claim_;
   Gate& gate_;
   const std::function<std::uint64_t()> generation_;
+  const decltype(BoundModel::hold_still) hold_still_;
   const std::uint64_t bound_generation_;
   mutable std::mutex mutex_;
   Phase phase_ = Phase::kLoading;
@@ -122,7 +136,7 @@ Result<Plan> FindPlan(Store& store, const ReceiverOptions& options, const BoundM
   SEGUE_ASSIGN_OR_RETURN(const Plan bound, PlanOfTensors(model.tensors, known.chunk_size()));
   const std::string what = "lineage '" + options.lineage + "'";
   if (!model.sum_over_ranks) {
-    SEGUE_RETURN_IF_ERROR(ComparePlans(known, bound, what, "the bound tensors"));
+    SEGUE_RETURN_IF_ERROR(ComparePlans(known, bound, what, "what is bound"));
     return known;
   }
   std::set<std::string> names;
@@ -132,7 +146,7 @@ Result<Plan> FindPlan(Store& store, const ReceiverOptions& options, const BoundM
     if (names.contains(tensor.spec.name)) here.push_back(tensor.spec);
   }
   SEGUE_ASSIGN_OR_RETURN(const Plan part, Plan::Make(std::move(here), known.chunk_size()));
-  SEGUE_RETURN_IF_ERROR(ComparePlans(part, bound, what, "the bound tensors"));
+  SEGUE_RETURN_IF_ERROR(ComparePlans(part, bound, what, "what is bound"));
   return known;
 }
 
@@ -195,8 +209,10 @@ Result<std::unique_ptr<LiveWeights>> BindWeights(Store& store, const ReceiverOpt
   SEGUE_ASSIGN_OR_RETURN(LiveMap map, LiveMap::Make(*plan, PlacementsOf(*plan, model.tensors),
                                                     std::move(accelerator)));
   if (!model.sum_over_ranks) SEGUE_RETURN_IF_ERROR(CheckHeld(*plan, map));
-  return std::unique_ptr<LiveWeights>(std::make_unique<BoundWeights>(
-      std::move(plan), std::move(map), options.lineage, gate, model.generation));
+  auto weights =
+      std::make_unique<BoundWeights>(std::move(plan), std::move(map), options.lineage, gate, model);
+  SEGUE_RETURN_IF_ERROR(weights->Claim(model.device));
+  return std::unique_ptr<LiveWeights>(std::move(weights));
 }
 
 Status ProveVersion(Store& store, const ReceiverOptions& options, LiveWeights& weights,

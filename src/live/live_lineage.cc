@@ -78,8 +78,23 @@ Status LiveLineage::HoldBound(BoundModel model) {
     bound = weights.status();
     if (bound.ok()) weights_ = std::move(weights).value();
   }
+  if (bound.ok() && !ranks_.several()) bound = NoteLineage();
   if (!bound.ok()) return ranks_.Agree(Meeting::kBind, 0, bound);
   return ProveVersion(*store_, options_, *weights_, ranks_, {}, "the bound weights");
+}
+
+// Before the weights are proven: a lineage that appears later has not been asked about them.
+Status LiveLineage::NoteLineage() {
+  SEGUE_ASSIGN_OR_RETURN(const auto lineage, Lineage::OpenIfThere(*store_, options_.lineage));
+  is_unproven_ = !lineage;
+  return {};
+}
+
+Status LiveLineage::CheckProven() const {
+  if (!is_unproven_) return {};
+  return Unavailable("lineage '" + options_.lineage +
+                     "' had no version when the weights were bound: whether they are its base is "
+                     "found out by the first update");
 }
 
 Status LiveLineage::CheckRequest(const PrepareRequest& request) const {
@@ -107,7 +122,8 @@ Status LiveLineage::CheckStart() const { return CheckStartFromCheckpoint(*store_
 Status LiveLineage::Wrong() const {
   return Corruption("a scan found that the live weights are not version " +
                     std::to_string(weights_->version().version) +
-                    ": rebuild them from the checkpoint");
+                    " (memory that failed, or somebody else writes to them): rebuild them from the "
+                    "checkpoint");
 }
 
 Status LiveLineage::CheckHealth() const {
@@ -126,8 +142,7 @@ Status LiveLineage::FindFault(const Status& failure, const std::stop_token& stop
   ChunkScanner scanner(weights_->plan(), weights_->map());
   for (std::uint64_t chunk = 0; chunk < weights_->plan().chunk_count(); ++chunk) {
     if (stop.stop_requested()) return failure;
-    SEGUE_RETURN_IF_ERROR(weights_->CheckCurrent());
-    SEGUE_RETURN_IF_ERROR(scanner.Add(chunk).status());
+    SEGUE_RETURN_IF_ERROR(weights_->Read([&] { return scanner.Add(chunk).status(); }));
   }
   if (scanner.digest().all == weights_->local_digest()) {
     return Corruption("the delta is not from the version that is held, though it says so: " +
@@ -170,7 +185,7 @@ Result<std::unique_ptr<PreparedUpdate>> LiveLineage::MakeOwnUpdate(const Prepare
     return plan.status();
   }
   knows_plan_ = true;
-  is_strange_ = false;
+  is_strange_ = is_unproven_ = false;
   SEGUE_RETURN_IF_ERROR(CheckPlan(request));
   if (!request.manifest_sha256.empty()) {
     SEGUE_RETURN_IF_ERROR(CheckManifest(plan->target_version, request.manifest_sha256));

@@ -75,6 +75,8 @@ class LiveLineage {
   // Corruption once the bytes were found to be no longer what is held, until they are loaded anew;
   // VersionMismatch while they are no version of the lineage that has appeared since the start.
   Status CheckHealth() const;
+  // Unavailable while bound weights are only said to be the base of a lineage that had no version.
+  Status CheckProven() const;
   // Whether the store has been seen to have the lineage; of weights that do not look by themselves,
   // not asked.
   bool is_known() const { return knows_plan_ || !options_.catch_up; }
@@ -105,6 +107,7 @@ class LiveLineage {
   Status CheckManifest(std::uint64_t version, const std::string& expected) const;
   Result<std::unique_ptr<PreparedUpdate>> MakeOwnUpdate(const PrepareRequest& request,
                                                         const std::stop_token& stop);
+  Status NoteLineage();
   Status FindFault(const Status& failure, const std::stop_token& stop);
 
   const ReceiverOptions options_;
@@ -125,6 +128,7 @@ class LiveLineage {
                                          // has their plan.
   // The number that is held came from a segment's record or an update; else from the bytes alone.
   std::atomic<bool> is_recorded_{false};
+  std::atomic<bool> is_unproven_{false};  // Bound before there was a lineage.
   std::atomic<bool> is_strange_{false};  // There is a lineage, and they are none of its versions.
   std::atomic<bool> is_wrong_{false};    // A scan found other bytes than the version's.
 };

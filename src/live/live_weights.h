@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -50,6 +51,11 @@ class LiveWeights {
   virtual void SetLocalDigest(const Digest&) {}
   // A failure once the bytes are no longer the engine's.
   virtual Status CheckCurrent() const { return {}; }
+  // Runs `read` while the bytes are the engine's and stay where they are; a failure without it.
+  virtual Status Read(const std::function<Status()>& read) const {
+    SEGUE_RETURN_IF_ERROR(CheckCurrent());
+    return read();
+  }
 };
 
 // The plan in use and those before it: status calls read one while another thread adopts the next.

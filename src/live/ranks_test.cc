@@ -147,6 +147,7 @@ class RanksTest : public ::testing::Test {
   }
   std::vector<Status> OpenAll() {
     return AtAll([&](Rank& rank, unsigned) {
+      rank.receiver.reset();  // What it had bound is free again.
       auto receiver = Receiver::Open(Options(), rank.model);
       if (!receiver.ok()) return receiver.status();
       rank.receiver = std::move(receiver).value();

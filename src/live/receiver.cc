@@ -83,6 +83,7 @@ Status Receiver::Rebuild(std::optional<std::uint64_t> target_version) {
 Status Receiver::Release() { return impl_->Release(); }
 Status Receiver::Follow(std::chrono::milliseconds interval) { return impl_->Follow(interval); }
 Result<std::vector<std::uint64_t>> Receiver::Versions() const { return impl_->Versions(0); }
+Status Receiver::CheckWeights() const { return impl_->CheckWeights(); }
 ReceiverStatus Receiver::status() const { return impl_->GetStatus(0); }
 
 }  // namespace segue

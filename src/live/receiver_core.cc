@@ -4,6 +4,7 @@
 #include "live/receiver_core.h"
 
 #include <new>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -15,6 +16,19 @@ namespace {
 
 // Made before main(), as OutOfMemory() is.
 const Status aborted_by_request = Unavailable("aborted by request");
+
+// Where waiting alone does not help.
+std::string_view WhatIsFirst(ReceiverState state) {
+  switch (state) {
+    case ReceiverState::kIdle:
+    case ReceiverState::kResumed:
+    case ReceiverState::kFailed:
+    case ReceiverState::kAborted: return ": prepare one first";
+    case ReceiverState::kPrepared: return ": apply it first";
+    case ReceiverState::kApplied: return ": resume it first";
+    default: return "";
+  }
+}
 
 }  // namespace
 
@@ -299,14 +313,17 @@ Status ReceiverCore::CheckSession(const std::string& session) const {
 }
 
 Status ReceiverCore::InProgress() const {
+  std::string_view first;
+  if (state_ == ReceiverState::kPrepared) first = ": apply or abort it first";
+  if (state_ == ReceiverState::kApplied) first = ": resume it first";
   return Unavailable("an update is in progress (session '" + session_ + "', " +
-                     std::string(ReceiverStateName(state_)) + ")");
+                     std::string(ReceiverStateName(state_)) + ")" + std::string(first));
 }
 
 Status ReceiverCore::WrongState(const char* verb) const {
   if (state_ == ReceiverState::kPoisoned) return Tainted(why_.message());
   return Unavailable(std::string("an update that is ") + std::string(ReceiverStateName(state_)) +
-                     " cannot be " + verb);
+                     " cannot be " + verb + std::string(WhatIsFirst(state_)));
 }
 
 // Lock held: what a finished prepare came to.

@@ -51,6 +51,7 @@ class ReceiverCore : public Followed {
   Status Follow(std::chrono::milliseconds interval);
 
   std::size_t size() const { return engine_.size(); }
+  Status CheckWeights() const;
   ReceiverStatus GetStatus(std::size_t i) const;
   ReceiverCounts GetCounts(std::size_t i) const;
   Result<std::vector<std::uint64_t>> Versions(std::size_t i) const;

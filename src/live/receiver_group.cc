@@ -130,6 +130,7 @@ Status ReceiverGroup::Resume(const std::string& session, bool keep_pause) {
 }
 Status ReceiverGroup::Abort(const std::string& session) { return impl_->Abort(session); }
 Status ReceiverGroup::Clear() { return impl_->Clear(); }
+Status ReceiverGroup::CheckWeights() const { return impl_->CheckWeights(); }
 Status ReceiverGroup::Update(const GroupRequest& request, const ApplyChoices& choices) {
   SEGUE_ASSIGN_OR_RETURN(const EngineRequest translated, impl_->Translate(request));
   return impl_->Update(translated, choices);

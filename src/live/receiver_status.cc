@@ -91,11 +91,27 @@ ReceiverCounts ReceiverCore::GetCounts(std::size_t i) const {
   return counts;
 }
 
+// Without the mutex, which a thread may hold that asks its caller for the generation.
+Status ReceiverCore::CheckWeights() const {
+  for (std::size_t i = 0; i < size(); ++i) {
+    const auto& scrubber = parts_[i].scrubber;
+    const LiveLineage& lineage = engine_.lineage(i);
+    if (weights(i).phase() == Phase::kPoisoned) {
+      return engine_.Of(i, Tainted("the weights are poisoned, as an apply or a rebuild of them "
+                                   "failed: rebuild them (the status says why)"));
+    }
+    if (scrubber && scrubber->found_fault()) return engine_.Of(i, lineage.Wrong());
+    SEGUE_RETURN_IF_ERROR(engine_.Of(i, lineage.CheckHealth()));
+  }
+  return {};
+}
+
 // Lock held. Not OK without a message: `why_` has the reason.
 Status ReceiverCore::CheckReady(std::size_t i) const {
   const auto& scrubber = parts_[i].scrubber;
   if (scrubber && scrubber->found_fault()) return engine_.lineage(i).Wrong();
   SEGUE_RETURN_IF_ERROR(engine_.lineage(i).CheckHealth());
+  SEGUE_RETURN_IF_ERROR(engine_.lineage(i).CheckProven());
   if (!ready_) return Unavailable(why_.message());
   if (rebuilding_) return Unavailable("the weights are being rebuilt");
   const bool holds = state_ == ReceiverState::kApplying || state_ == ReceiverState::kApplied ||

@@ -67,11 +67,14 @@ bool Scrubber::Scan(const std::stop_token& stop, Digest& digest) {
       here ? 1 : std::max<std::uint64_t>(1, kAcceleratorPieceSize / plan.chunk_size());
   ChunkScanner scanner(plan, weights_.map());
   for (std::uint64_t chunk = 0; chunk < plan.chunk_count(); chunk += run) {
-    if (!weights_.CheckCurrent().ok()) return false;
-    Result<std::uint64_t> size = scanner.Add(chunk, std::min(chunk + run, plan.chunk_count()));
-    if (!size.ok()) return false;
-    done += *size;
-    piece += *size;
+    std::uint64_t size = 0;
+    const Status read = weights_.Read([&]() -> Status {
+      SEGUE_ASSIGN_OR_RETURN(size, scanner.Add(chunk, std::min(chunk + run, plan.chunk_count())));
+      return {};
+    });
+    if (!read.ok()) return false;
+    done += size;
+    piece += size;
     if (piece < kPieceSize && chunk + run < plan.chunk_count()) continue;
     piece = 0;
     const std::chrono::duration<double> due(static_cast<double>(done) / static_cast<double>(rate_));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "live/futex.h"
 
@@ -24,9 +25,11 @@ std::uint32_t* WordOf(std::atomic<std::uint32_t>& value) {
 
 }  // namespace
 
-void StepGate::Guard(BoundModel& model) {
+void StepGate::Guard(BoundModel& model, Ask ask) {
   const auto held = std::make_shared<Held>(false);
-  model.close_gate = [this, held](milliseconds deadline) { return CloseFor(*held, deadline); };
+  model.close_gate = [this, held, ask = std::move(ask)](milliseconds deadline) {
+    return CloseFor(*held, deadline, ask);
+  };
   model.open_gate = [this, held] {
     OpenFor(*held);
     return Status();
@@ -56,20 +59,30 @@ void StepGate::Drained() {
   FutexWakeAll(WordOf(drained_));
 }
 
-Status StepGate::CloseFor(Held& held, milliseconds deadline) {
+Status StepGate::CloseFor(Held& held, milliseconds deadline, const Ask& ask) {
   const SteadyTime limit = DeadlineAfter(deadline);
   const bool was_closed = held.exchange(true);
   if (!was_closed) closed_.fetch_add(1);
+  SteadyTime next_ask = ask ? std::chrono::steady_clock::now() + kStopLook : limit;
   for (;;) {
     const std::uint32_t drained = drained_.load();
     const std::uint32_t inside = inside_.load();
     if (inside == 0) return {};
-    if (std::chrono::steady_clock::now() >= limit) {
-      if (!was_closed) OpenFor(held);
-      return Unavailable(std::to_string(inside) + " steps were still inside the gate after " +
-                         std::to_string(deadline.count()) + " ms; nothing was changed");
+    const SteadyTime now = std::chrono::steady_clock::now();
+    Status ended;
+    if (now >= limit) {
+      ended = Unavailable(std::to_string(inside) + (inside == 1 ? " step was" : " steps were") +
+                          " still inside the gate after " + std::to_string(deadline.count()) +
+                          " ms; nothing was changed");
+    } else if (now >= next_ask) {
+      ended = ask();
+      next_ask = now + kStopLook;
     }
-    FutexWait(WordOf(drained_), drained, limit);
+    if (!ended.ok()) {
+      if (!was_closed) OpenFor(held);
+      return ended;
+    }
+    FutexWait(WordOf(drained_), drained, std::min(limit, next_ask));
   }
 }
 

@@ -38,7 +38,7 @@ TEST(StepGate, DeadlinesEndBothWaits) {
   ASSERT_TRUE(gate.Enter(0ms).ok());
   const Status closed = gate.Close(5ms);
   EXPECT_EQ(closed.code(), StatusCode::kUnavailable);
-  EXPECT_NE(closed.message().find("1 steps were still inside"), std::string::npos);
+  EXPECT_NE(closed.message().find("1 step was still inside"), std::string::npos);
   EXPECT_TRUE(gate.TryEnter());  // As it was: open.
   gate.Leave();
   gate.Leave();
@@ -77,6 +77,23 @@ TEST(StepGate, GuardsAModel) {
   EXPECT_FALSE(gate.TryEnter());
   ASSERT_TRUE(model.open_gate().ok());
   EXPECT_TRUE(gate.TryEnter());
+}
+
+// A receiver that ends, or a user who has had enough, does not wait for the deadline.
+TEST(StepGate, AWaitEndsWhenItIsTold) {
+  StepGate gate;
+  BoundModel model;
+  std::atomic<int> asked{0};
+  gate.Guard(model, [&] { return ++asked < 2 ? Status() : Unavailable("enough"); });
+  ASSERT_TRUE(model.close_gate(60s).ok());
+  ASSERT_TRUE(model.open_gate().ok());
+  EXPECT_EQ(asked, 0) << "nothing to wait for";
+  ASSERT_TRUE(gate.TryEnter());
+  EXPECT_EQ(model.close_gate(60s).message(), "enough");
+  EXPECT_EQ(asked, 2);
+  EXPECT_TRUE(gate.TryEnter()) << "open, as it was";
+  gate.Leave();
+  gate.Leave();
 }
 
 // Receivers that know nothing of one another: what one opens, another may be writing behind.

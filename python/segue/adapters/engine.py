@@ -182,6 +182,10 @@ class EngineReceiver:
         return None
 
     def _make(self, options: EngineOptions) -> Receiver:
+        if not options.store or not options.lineage:
+            raise InvalidArgumentError(
+                "options name a store and a lineage, or come from EngineOptions(...).completed(), "
+                "which takes what is left out from the environment")
         several = {}
         if self._ranks.size > 1:
             several = {"rank": self._ranks.rank, "ranks": self._ranks.size,
