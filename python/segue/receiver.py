@@ -126,7 +126,7 @@ class Receiver(UpdateSteps):
         module computes with, before open(). `rename(name)`: what the checkpoint calls it, None for
         what is not in the checkpoint.
 
-        The module is looked through again before each update and each step(), some 0.1 µs a tensor:
+        The module is looked through again before each update and each step(), 0.1 µs a tensor:
         where it has another tensor by then, or the same one in other memory (`.float()`, `.to()`,
         `p.data = ...`, a new parameter or submodule, `load_state_dict(assign=True)`), both refuse
         with InvalidArgumentError, naming it. Nothing is bound where one tensor is refused."""

@@ -60,7 +60,7 @@ def test_threads_that_open_at_once_share_one_gate(tmp_path, make):
 
     at_once(THREADS, take)
     for one in steps:
-        with one, pytest.raises(segue.UnavailableError, match="inside the gate"):
+        with one, pytest.raises(segue.InvalidArgumentError, match="inside a step"):
             receiver.update()
     receiver.close()
 
