@@ -4,6 +4,7 @@ to meanwhile, the same step again, modules, options of a wrong kind, interrupts.
 
 import _thread
 import os
+import signal
 import threading
 import time
 
@@ -169,8 +170,11 @@ def test_the_same_step_again(tmp_path):
     assert versions_of(tmp_path) == [5, 6]
 
 
-def test_ctrl_c_in_a_publish_and_again(tmp_path):
+def test_ctrl_c_in_a_publish_and_again(tmp_path, request):
     """The call ends first; whether the version is there, the same call says."""
+    # A program that was started in the background may ignore it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     model = {"w": np.zeros(1 << 25, np.uint8)}
     with segue.Publisher(tmp_path, base=model) as publisher:
         model["w"][::3] = 1
