@@ -73,12 +73,14 @@ void SetGate(BoundModel& model, const Callables& callables, const Raised& raised
 
 }  // namespace
 
-BoundModel MakeModel(std::vector<Part>&& parts, std::string device, const Callables& callables,
+BoundModel MakeModel(std::vector<Part>&& parts, Place&& place, const Callables& callables,
                      const Raised& raised, HeldCallables& held, const Closing& closing,
                      StepGate& gate) {
   BoundModel model;
-  if (device.empty()) model.hold_still = MakeHoldStill();
-  model.device = std::move(device);
+  DeviceOptions& options = model.device_options;
+  std::tie(model.device, options.decoder, options.memory_max, options.keep_slots) =
+      std::move(place);
+  if (model.device.empty()) model.hold_still = MakeHoldStill();
   model.tensors.reserve(parts.size());
   for (auto& [source, view, copy, copy_count] : parts) {
     auto& [name, dtype, shape, address, size] = source;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -38,10 +39,13 @@ struct Callables {
   nb::object open_gate;
 };
 
-// `device`: whose memory the addresses are of, as in BoundModel. What callables raise is kept in
+// In whose memory the tensors are, as in BoundModel: the device, then its options in their order.
+using Place = std::tuple<std::string, std::string, std::uint64_t, bool>;
+
+// What callables raise is kept in
 // `raised`, and they are added to `held`. `gate` outlives the receiver; Ctrl-C and `closing` end
 // the wait for those inside it.
-BoundModel MakeModel(std::vector<Part>&& parts, std::string device, const Callables& callables,
+BoundModel MakeModel(std::vector<Part>&& parts, Place&& place, const Callables& callables,
                      const Raised& raised, HeldCallables& held, const Closing& closing,
                      StepGate& gate);
 

@@ -42,8 +42,8 @@ void BindDeviceMemory(nb::module_& module) {
           "address",
           [](const DeviceMapping& self) { return reinterpret_cast<std::uint64_t>(self.data()); })
       .def_prop_ro("nbytes", &DeviceMapping::size);
-  module.def("share_device_memory", &Share, nb::arg("device"), nb::arg("address"),
-             nb::arg("size"), "Handle, offset and size.");
+  module.def("share_device_memory", &Share, nb::arg("device"), nb::arg("address"), nb::arg("size"),
+             "Handle, offset and size.");
   module.def("map_device_memory", &Map, nb::arg("device"), nb::arg("handle"), nb::arg("offset"),
              nb::arg("size"));
 }

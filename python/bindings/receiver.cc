@@ -34,11 +34,11 @@ ReceiverHandle::Parts MakeParts(ReceiverOptions& options, const HooksHandle* hoo
 }
 
 std::unique_ptr<ReceiverHandle> OpenBound(ReceiverOptions options, std::vector<Part> tensors,
-                                          std::string device, nb::object generation,
+                                          Place place, nb::object generation,
                                           nb::object sum_over_ranks, nb::object close_gate,
                                           nb::object open_gate, const HooksHandle* hooks) {
   ReceiverHandle::Parts parts = MakeParts(options, hooks);
-  BoundModel model = MakeModel(std::move(tensors), std::move(device),
+  BoundModel model = MakeModel(std::move(tensors), std::move(place),
                                {std::move(generation), std::move(sum_over_ranks),
                                 std::move(close_gate), std::move(open_gate)},
                                parts.raised, parts.callables, parts.closing, *parts.gates.front());
@@ -157,6 +157,7 @@ void BindReports(nb::module_& module) {
       .Field("digest", &S::digest, "32 hexadecimal digits.")
       .Field("plan_digest", &S::plan_digest, "")
       .Field("model_bytes", &S::model_bytes, "")
+      .Field("decoder", &S::decoder, "Who decodes on a GPU; empty without one.")
       .Field("engines", &S::engines, "Attached now.")
       .Field("applied_count", &S::applied_count, "")
       .Field("scrub_passes", &S::scrub_passes, "Whole scans that agreed.")
@@ -290,7 +291,7 @@ void BindReceiver(nb::module_& module) {
   nb::class_<ReceiverHandle> receiver(module, "Receiver", "As in segue/receiver.h.",
                                       nb::type_slots(HandleSlots<Receiver>()));
   receiver.def_static("open_bound", &OpenBound, nb::arg("options"), nb::arg("tensors"),
-                      nb::arg("device"), nb::arg("generation"), nb::arg("sum_over_ranks").none(),
+                      nb::arg("place"), nb::arg("generation"), nb::arg("sum_over_ranks").none(),
                       nb::arg("close_gate").none(), nb::arg("open_gate").none(),
                       nb::arg("hooks").none());
   receiver.def_static("open_segment", &OpenSegment, nb::arg("options"), nb::arg("hooks").none());

@@ -30,9 +30,9 @@ using Version = std::optional<std::uint64_t>;
 // --- Opening
 // --------------------------------------------------------------------------------------
 
-// One lineage of this process: tensors, device, generation, sum_over_ranks, close_gate, open_gate.
+// One lineage of this process: tensors, place, generation, sum_over_ranks, close_gate, open_gate.
 using BoundLineage =
-    std::tuple<std::vector<Part>, std::string, nb::object, nb::object, nb::object, nb::object>;
+    std::tuple<std::vector<Part>, Place, nb::object, nb::object, nb::object, nb::object>;
 
 GroupOptions MakeOptions(std::vector<ReceiverOptions>&& lineages, bool same_version,
                          const HooksHandle* hooks, GroupHandle::Parts& parts) {
@@ -50,9 +50,9 @@ std::unique_ptr<GroupHandle> OpenBound(std::vector<ReceiverOptions> lineages,
   GroupHandle::Parts parts;
   const GroupOptions options = MakeOptions(std::move(lineages), same_version, hooks, parts);
   std::vector<BoundModel> models;
-  for (auto& [tensors, device, generation, sum_over_ranks, close_gate, open_gate] : bound) {
+  for (auto& [tensors, place, generation, sum_over_ranks, close_gate, open_gate] : bound) {
     parts.gates.push_back(std::make_shared<StepGate>());
-    models.push_back(MakeModel(std::move(tensors), std::move(device),
+    models.push_back(MakeModel(std::move(tensors), std::move(place),
                                {std::move(generation), std::move(sum_over_ranks),
                                 std::move(close_gate), std::move(open_gate)},
                                parts.raised, parts.callables, parts.closing, *parts.gates.back()));

@@ -46,6 +46,11 @@ class Receiver(UpdateSteps):
     place, or is this rank's one of `local_ranks(count)`. Every rank makes the same calls in the
     same order.
 
+    For tensors on a GPU (docs/cuda.md): `decoder`, who decodes Snappy and LZ4 there, "engine" (the
+    decompression engine), "multiprocessors" or "processor", None for the first that there is;
+    `device_memory`: bytes of the GPU and of pinned memory together that staging may take, 0 for no
+    bound; `keep_slots`: buffers stay from one update to the next.
+
     Any thread may call it. Exceptions of callbacks are the cause (`__cause__`) of what is raised.
     Ctrl-C ends a wait for a prepare or at the gate (nothing is changed then); an apply runs to its
     end first.
@@ -58,7 +63,8 @@ class Receiver(UpdateSteps):
                  public_keys: Iterable[Path] = (), hooks: _core.EngineHooks | None = None,
                  close_gate: Callable[[float], object] | None = None,
                  open_gate: Callable[[], object] | None = None, rank: int = 0, ranks: int = 1,
-                 sum_over_ranks: SumOverRanks | None = None) -> None:
+                 sum_over_ranks: SumOverRanks | None = None, decoder: str | None = None,
+                 device_memory: int = 0, keep_slots: bool = True) -> None:
         super().__init__()
         options = _core.ReceiverOptions()
         options.store = checked.path("store", store)
@@ -82,6 +88,9 @@ class Receiver(UpdateSteps):
         self._options, self._hooks = options, hooks
         self._gate = (close_gate, open_gate)
         self._sum_over_ranks = sum_over_ranks
+        self._device_options = ("" if decoder is None else checked.text("decoder", decoder),
+                                checked.count("device_memory", device_memory),
+                                checked.flag("keep_slots", keep_slots))
         self._parts: list[tuple[Any, View | None, int, int]] = []
         self._bound = Bound()
         self._whole: dict[str, int] = {}  # Names that are bound without a view, and where.
@@ -286,8 +295,8 @@ class Receiver(UpdateSteps):
     def _model(self) -> tuple[Any, ...]:
         """What is bound, as the module takes it."""
         self._bound.refuse_read_only()
-        return (self._parts, self._bound.device or "", self._bound.generation,
-                self._sum_over_ranks, *self._gate)
+        place = (self._bound.device or "", *self._device_options)
+        return (self._parts, place, self._bound.generation, self._sum_over_ranks, *self._gate)
 
     def _check_may_join(self) -> None:
         """For a group that is about to take this receiver; in this thread's turn."""

@@ -55,6 +55,33 @@ def test_versions_in_place(gpu, run):
             assert receiver.status.version == 3
 
 
+@pytest.mark.parametrize("decoder", ("multiprocessors", "processor"))
+def test_a_decoder_by_name_and_a_budget(gpu, run, decoder):
+    store, versions = run
+    with on_gpu(gpu, versions[0]) as tensors:
+        with bound(store, tensors, decoder=decoder, device_memory=64 << 20) as receiver:
+            report = receiver.update()
+            assert receiver.status.decoder == decoder
+            assert 0 < report.device_bytes <= 64 << 20
+        assert same_bytes(arrays_of(tensors), versions[3])
+
+
+def test_device_options_that_cannot_be(gpu, run):
+    store, versions = run
+    with on_gpu(gpu, versions[0]) as tensors:
+        with pytest.raises(segue.UnsupportedError, match="engine"):
+            bound(store, tensors, decoder="engine").open()
+        with pytest.raises(segue.InvalidArgumentError, match="abacus"):
+            bound(store, tensors, decoder="abacus").open()
+        with pytest.raises(segue.InvalidArgumentError, match="device_memory"):
+            segue.Receiver(store, device_memory=-1)
+        receiver = bound(store, tensors, device_memory=1000)
+        with pytest.raises(segue.ResourceExhaustedError, match="memory_max"):
+            receiver.update()
+        receiver.close()
+        assert same_bytes(arrays_of(tensors), versions[0])
+
+
 def test_a_group_on_the_gpu(gpu, run):
     store, versions = run
     with on_gpu(gpu, versions[0]) as tensors:
