@@ -15,16 +15,18 @@ namespace {
 
 constexpr double kGiga = 1e9;
 
-// Peak rates of a data sheet, 10^9 bytes a second; the host link in one direction.
+// Of a data sheet: 10^9 bytes; peak rates in 10^9 bytes a second, the host link in one direction.
 struct Gpu {
   std::string_view name;
+  double size;
   double memory;
   double host_link;
   double decompression_engine;  // 0: it has none.
 };
 constexpr std::array kGpus = {
-    Gpu{"a100", 2039, 32, 0},   Gpu{"h100", 3350, 64, 0},    Gpu{"h200", 4800, 64, 0},
-    Gpu{"b200", 8000, 64, 800}, Gpu{"b300", 8000, 128, 800},
+    Gpu{"a100", 80, 2039, 32, 0},     Gpu{"h100", 80, 3350, 64, 0},
+    Gpu{"h200", 141, 4800, 64, 0},    Gpu{"b200", 180, 8000, 64, 800},
+    Gpu{"b300", 288, 8000, 128, 800},
 };
 
 // An element's bits; bits of an XOR value under its entropy bound, and payload over that bound, as
@@ -56,6 +58,10 @@ constexpr double kOuterEncodeRate = 0.06 * kGiga;
 // What the apply should take over its floor on a GPU at most: the goal, until one was measured.
 constexpr double kApplyOverFloor = 2.5;
 constexpr double kLaunchSeconds = 20e-6;
+// Share of the stored elements up to which the encoder stays with `sparse` (docs/performance.md,
+// "Crossing point"): what lies beyond is not modelled.
+constexpr double kSparseShareMax = 0.125;
+constexpr double kLinkMin = 1e-3;
 // A dense mask: written by the decoder, read, live bytes read and written.
 constexpr double kDensePasses = 4;
 
@@ -81,7 +87,9 @@ Status Check(const CostInput& input) {
   }
   if (input.gpus == 0) return InvalidArgument("gpus: expected at least 1");
   if (input.threads == 0) return InvalidArgument("threads: expected at least 1");
-  if (!positive(input.link_gbps)) return InvalidArgument("link: expected more than 0 Gbit/s");
+  if (!positive(input.link_gbps) || input.link_gbps < kLinkMin) {
+    return InvalidArgument(fmt::format("link: expected at least {} Gbit/s", kLinkMin));
+  }
   return {};
 }
 
@@ -92,6 +100,20 @@ double PositionBits(double density) {
   return -std::log2(density) - unchanged / density * std::log2(unchanged);
 }
 
+// Of what `sparse` takes for an element, the share that changes.
+double StoredDensity(double density, const Format& format) {
+  return 1 - std::pow(1 - density, format.stored_bits / format.element_bits);
+}
+
+Status CheckDensity(double density, const Format& format) {
+  if (StoredDensity(density, format) <= kSparseShareMax) return {};
+  const double most = 1 - std::pow(1 - kSparseShareMax, format.element_bits / format.stored_bits);
+  return Unsupported(fmt::format(
+      "density: the model covers up to {:.3g} of {}, where the encoder changes over to dense "
+      "encodings; found {}",
+      most, format.name, density));
+}
+
 CostSizes Sizes(const CostInput& input, const Format& format) {
   const double elements = input.model_bytes * 8 / format.element_bits;
   CostSizes sizes;
@@ -100,8 +122,7 @@ CostSizes Sizes(const CostInput& input, const Format& format) {
       sizes.changed_elements * (PositionBits(input.density) + format.value_bits) / 8;
   sizes.payload = sizes.entropy_bound * format.over_bound;
   if (input.density > 0) {
-    const double stored_density =
-        1 - std::pow(1 - input.density, format.stored_bits / format.element_bits);
+    const double stored_density = StoredDensity(input.density, format);
     const double stored = input.model_bytes * 8 / format.stored_bits * stored_density;
     sizes.staged =
         stored * (format.stored_bits - std::log2(stored_density) + kStagedPositionBits) / 8;
@@ -114,7 +135,7 @@ CostSizes Sizes(const CostInput& input, const Format& format) {
 
 CostStage Stage(std::string name, std::string place, double bytes, double rate,
                 std::string source) {
-  return {std::move(name), std::move(place), bytes, rate, bytes / rate, std::move(source)};
+  return {std::move(name), std::move(place), bytes, rate, 0, bytes / rate, std::move(source)};
 }
 
 std::string Sheet(double peak, double share) {
@@ -162,7 +183,11 @@ std::vector<CostStage> Stages(const CostInput& input, const CostSizes& sizes,
       Stage("apply with proof", "pause", 2 * touched, scattered, scattered_source),
   };
   // Nothing changed: no pause at all.
-  if (touched > 0) stages.back().seconds += kLaunchSeconds;
+  if (touched > 0) {
+    stages.back().fixed_seconds = kLaunchSeconds;
+    stages.back().seconds += kLaunchSeconds;
+    stages.back().source += fmt::format(", + {:.0f} us", kLaunchSeconds * 1e6);
+  }
   return stages;
 }
 
@@ -188,11 +213,16 @@ Result<CostEstimate> EstimateCost(const CostInput& input) {
   const Format* const format = Find(kFormats, input.format);
   if (gpu == nullptr) return InvalidArgument("gpu: unknown: '" + input.gpu + "'");
   if (format == nullptr) return InvalidArgument("format: unknown: '" + input.format + "'");
+  SEGUE_RETURN_IF_ERROR(CheckDensity(input.density, *format));
   const GpuRates rates(*gpu);
   CostEstimate cost;
   cost.sizes = Sizes(input, *format);
   cost.stages = Stages(input, cost.sizes, rates);
   cost.dense = DensePause(input, *gpu, rates);
+  const double weights = input.model_bytes / input.gpus;
+  cost.engine_memory = weights + cost.sizes.staged / input.gpus;
+  cost.trainer_memory = 2 * weights;
+  cost.gpu_memory = gpu->size * kGiga;
   for (const CostStage& stage : cost.stages) {
     (stage.place == "pause" ? cost.pause_seconds : cost.until_ready_seconds) += stage.seconds;
   }

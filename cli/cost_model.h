@@ -18,7 +18,7 @@ struct CostInput {
   double density = 0;  // Share of the elements that change, 0 to 1.
   std::string format = "nvfp4";
   std::string gpu = "h200";
-  unsigned gpus = 1;       // Of one engine, and of the trainer.
+  unsigned gpus = 1;       // Of one host, which share the model; trainer and engine alike.
   double link_gbps = 100;  // 10^9 bits a second, of the store to an engine's host.
   unsigned threads = 32;   // Of a host, for the outer codec and hashes.
 };
@@ -35,9 +35,10 @@ struct CostSizes {
 // One stage, of all GPUs at once.
 struct CostStage {
   std::string name;
-  std::string place;  // "trainer", "link", "engine", "pause".
-  double bytes = 0;   // That pass the narrowest place, on one GPU or the host.
-  double rate = 0;    // Bytes a second there.
+  std::string place;         // "trainer", "link", "engine", "pause".
+  double bytes = 0;          // That pass the narrowest place, on one GPU or the host.
+  double rate = 0;           // Bytes a second there.
+  double fixed_seconds = 0;  // Of them, whatever the bytes.
   double seconds = 0;
   std::string source;  // Where the rate comes from.
 };
@@ -48,6 +49,10 @@ struct CostEstimate {
   CostStage dense;                // The pause if every byte of a mask had to be applied.
   double until_ready_seconds = 0;
   double pause_seconds = 0;
+  // Bytes on one GPU, and what it has.
+  double engine_memory = 0;   // Weights and staged streams.
+  double trainer_memory = 0;  // Weights and baseline.
+  double gpu_memory = 0;
 };
 
 // Names for --gpu and --format.

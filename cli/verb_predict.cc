@@ -5,6 +5,7 @@
 // tools/gpu_check is given. What is a model and what was measured is said on every line.
 #include <fmt/core.h>
 
+#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -16,7 +17,7 @@
 namespace segue::cli {
 namespace {
 
-constexpr int kSourceWidth = 52;
+constexpr int kSourceWidth = 58;
 
 struct PredictOptions {
   CostInput input;
@@ -61,6 +62,10 @@ Json ToJson(const CostInput& input, const CostEstimate& cost, const MeasuredRun&
           {"dense_pause", ToJson(cost.dense)},
           {"until_ready_seconds", cost.until_ready_seconds},
           {"pause_seconds", cost.pause_seconds},
+          {"memory_of_one_gpu",
+           {{"has", cost.gpu_memory},
+            {"engine", cost.engine_memory},
+            {"trainer", cost.trainer_memory}}},
           {"measured", measured}};
 }
 
@@ -75,9 +80,10 @@ std::vector<std::string> Row(const CostStage& stage) {
 
 void PrintModel(const CostInput& input, const CostEstimate& cost) {
   const CostSizes& sizes = cost.sizes;
-  PrintLine(fmt::format("model, not measured: {} {} on {} x {}, {} of the elements change",
-                        HumanBytes(input.model_bytes), input.format, input.gpus, input.gpu,
-                        HumanShare(input.density, 1)));
+  PrintLine(
+      fmt::format("model, not measured: {} {} on {} x {} of one host, {} of the elements change",
+                  HumanBytes(input.model_bytes), input.format, input.gpus, input.gpu,
+                  HumanShare(input.density, 1)));
   PrintLine(fmt::format("payload {} (entropy bound {}), staged {}", HumanBytes(sizes.payload),
                         HumanBytes(sizes.entropy_bound), HumanBytes(sizes.staged)));
   PrintLine("");
@@ -91,12 +97,35 @@ void PrintModel(const CostInput& input, const CostEstimate& cost) {
   PrintLine(fmt::format("  pause: {}; at least {} with a dense mask ({})",
                         HumanSeconds(cost.pause_seconds), HumanSeconds(cost.dense.seconds),
                         cost.dense.source));
+  PrintLine(
+      fmt::format("  memory of one GPU, {}: weights and staged {}; a trainer's weights and "
+                  "baseline {}",
+                  HumanBytes(cost.gpu_memory), HumanBytes(cost.engine_memory),
+                  HumanBytes(cost.trainer_memory)));
+}
+
+// What does not fit is said, not refused: parts may lie elsewhere.
+std::vector<std::string> WarningsOf(const CostEstimate& cost) {
+  std::vector<std::string> warnings;
+  if (cost.engine_memory > cost.gpu_memory) {
+    warnings.push_back(fmt::format("an engine's share, {}, does not fit into a GPU of {}",
+                                   HumanBytes(cost.engine_memory), HumanBytes(cost.gpu_memory)));
+  }
+  if (cost.trainer_memory > cost.gpu_memory) {
+    warnings.push_back(fmt::format(
+        "a trainer's weights and baseline, {}, do not fit into a GPU of {}: with the baseline in "
+        "memory of the host, comparing is as slow as the link to it",
+        HumanBytes(cost.trainer_memory), HumanBytes(cost.gpu_memory)));
+  }
+  return warnings;
 }
 
 void PrintMeasured(const MeasuredRun& run) {
   PrintLine("");
   if (run.figures.empty()) {
-    PrintLine("measured: nothing given (--measured takes a file of tools/gpu_check)");
+    PrintLine(run.device.empty()
+                  ? "measured: nothing given (--measured takes a file of tools/gpu_check)"
+                  : fmt::format("measured: the run on {} has no figures", Printable(run.device)));
     return;
   }
   PrintLine(fmt::format("measured on {}:", Printable(run.device)));
@@ -111,6 +140,7 @@ void PrintMeasured(const MeasuredRun& run) {
 Result<Report> Predict(const PredictOptions& options) {
   CostInput input = options.input;
   input.model_bytes = static_cast<double>(options.model_bytes);
+  input.density = std::abs(input.density) == 0 ? 0 : input.density;  // No "-0".
   SEGUE_ASSIGN_OR_RETURN(const CostEstimate cost, EstimateCost(input));
   MeasuredRun run;
   if (!options.measured.empty()) {
@@ -121,29 +151,32 @@ Result<Report> Predict(const PredictOptions& options) {
                   PrintModel(input, cost);
                   PrintMeasured(run);
                 },
-                {},
-                Status()};
+                WarningsOf(cost), Status()};
 }
 
 }  // namespace
 
 Verb AddPredict(CLI::App& program) {
-  constexpr std::uint64_t kCountMax = 1U << 20;
+  constexpr std::uint64_t kGpusMax = 16;  // Of one host.
+  constexpr std::uint64_t kThreadsMax = 4096;
+  constexpr std::uint64_t kModelMin = 1'000'000;
   CLI::App* const verb =
       program.add_subcommand("predict", "Say what an update should cost on given hardware");
   const auto options = std::make_shared<PredictOptions>();
   CostInput& input = options->input;
-  AsSize(verb->add_option("--model-bytes", options->model_bytes, "Of the whole model"), 1)
+  AsSize(verb->add_option("--model-bytes", options->model_bytes, "Of the whole model"), kModelMin)
       ->required();
   verb->add_option("--density", input.density, "Share of the elements that change: 0.00085")
       ->required();
   verb->add_option("--format", input.format, "Of the weights (nvfp4)")
-      ->check(CLI::IsMember(CostFormats()));
-  verb->add_option("--gpu", input.gpu, "Kind (h200)")->check(CLI::IsMember(CostGpus()));
-  AsCount(verb->add_option("--gpus", input.gpus, "That share the model (1)"), kCountMax);
+      ->transform(CLI::IsMember(CostFormats(), CLI::ignore_case));
+  verb->add_option("--gpu", input.gpu, "Kind (h200)")
+      ->transform(CLI::IsMember(CostGpus(), CLI::ignore_case));
+  AsCount(verb->add_option("--gpus", input.gpus, "Of one host, that share the model (1)"),
+          kGpusMax);
   verb->add_option("--link-gbps", input.link_gbps, "Store to host, 10^9 bits a second (100)");
-  AsCount(verb->add_option("--threads", input.threads, "Of a host, for codecs and hashes (32)"),
-          kCountMax);
+  AsCount(verb->add_option("--threads", input.threads, "Of the host, for codecs and hashes (32)"),
+          kThreadsMax);
   verb->add_option("--measured", options->measured, "Figures of tools/gpu_check to print beside")
       ->type_name("FILE");
   return {verb, [options] { return Predict(*options); }};

@@ -54,11 +54,29 @@ def test_every_gpu_and_more_of_them(segue):
 
 
 def test_ends_of_the_range(segue):
-    nothing = segue("predict", "--model-bytes", "1GB", "--density", 0)
-    assert nothing["pause_seconds"] == 0 and nothing["sizes"]["payload_bytes"] == 0
-    everything = segue("predict", "--model-bytes", "1GB", "--density", 1, "--format", "bf16")
-    assert everything["sizes"]["touched_sectors"] == pytest.approx(1e9 / 32)
-    assert all(math.isfinite(stage["seconds"]) for stage in everything["stages"])
+    for density in (0, "-0"):
+        nothing = segue("predict", "--model-bytes", "1GB", "--density", density)
+        assert nothing["pause_seconds"] == 0 and nothing["sizes"]["payload_bytes"] == 0
+    most = segue("predict", "--model-bytes", "1GB", "--density", 0.125, "--format", "BF16")
+    assert all(math.isfinite(stage["seconds"]) for stage in most["stages"])
+
+
+@pytest.mark.parametrize("format, density", (("bf16", 0.13), ("nvfp4", 0.07), ("fp8", 1)))
+def test_where_the_encoder_is_no_longer_sparse_nothing_is_said(segue, format, density):
+    message = segue.fails("unsupported", "predict", "--model-bytes", "1GB", "--density", density,
+                          "--format", format)
+    assert "the model covers up to" in message
+
+
+def test_memory_that_does_not_fit_is_said(segue):
+    arguments = ("predict", "--model-bytes", 671e9, "--density", 0.002, "--gpus", 8,
+                 "--format", "fp8")
+    memory = segue(*arguments)["memory_of_one_gpu"]
+    assert memory["has"] == 141e9 and memory["trainer"] == pytest.approx(2 * 671e9 / 8)
+    done = segue.run(*arguments)
+    assert "warning: a trainer's weights and baseline, 168 GB, do not fit" in done.stderr
+    assert "an engine's share" not in done.stderr
+    assert "an engine's share" in segue.run(*arguments, "--gpu", "H100").stderr
 
 
 def test_measurements_stand_beside_the_model(segue, tmp_path):
@@ -85,18 +103,20 @@ def test_measurements_stand_beside_the_model(segue, tmp_path):
 def test_files_that_are_no_measurement(segue, tmp_path, text, code):
     path = tmp_path / "run.json"
     path.write_text(text)
-    segue.fails(code, "predict", "--model-bytes", "1GB", "--density", 0.1, "--measured", path)
+    segue.fails(code, "predict", "--model-bytes", "1GB", "--density", 0.01, "--measured", path)
 
 
 @pytest.mark.parametrize("arguments", (
     ("--density", 2), ("--density", -0.1), ("--density", "nan"), ("--density", 0.1, "--gpus", 0),
     ("--density", 0.1, "--gpu", "abacus"), ("--density", 0.1, "--format", "int3"),
     ("--density", 0.1, "--link-gbps", 0), ("--density", 0.1, "--link-gbps", "inf"),
-    ("--density", 0.1, "--threads", 0), ()))
+    ("--density", 0.1, "--link-gbps", 1e-310), ("--density", 0.1, "--threads", 0),
+    ("--density", 0.1, "--gpus", 17), ("--density", 0.1, "--model-bytes", 1), ()))
 def test_calls_that_make_no_sense(segue, arguments):
-    segue.fails("invalid_argument", "predict", "--model-bytes", "1GB", *arguments)
+    size = () if "--model-bytes" in arguments else ("--model-bytes", "1GB")
+    segue.fails("invalid_argument", "predict", *size, *arguments)
 
 
 def test_a_file_that_is_not_there(segue, tmp_path):
-    segue.fails("not_found", "predict", "--model-bytes", "1GB", "--density", 0.1,
+    segue.fails("not_found", "predict", "--model-bytes", "1GB", "--density", 0.01,
                 "--measured", tmp_path / "none.json")
