@@ -220,3 +220,14 @@ def test_the_program_ends_as_it_found():
     assert run.returncode == (0 if run.stdout.endswith(" 0 findings\n") else 1)
     assert subprocess.run([sys.executable, tidy.__file__, "--what"], capture_output=True,
                           check=False).returncode == 2
+
+
+def test_two_test_modules_of_one_name():
+    def named(*paths):
+        return [line.split(":")[0] for line in tidy.check_files(dict.fromkeys(paths, PYTHON_HEAD))
+                if ": name: " in line]
+    assert named("tests/e2e/test_a.py", "python/tests/test_a.py") == ["tests/e2e/test_a.py"]
+    assert named("tests/e2e/support.py", "python/tests/support.py") == ["tests/e2e/support.py"]
+    assert not named("tests/e2e/test_a.py", "python/tests/test_b.py", "examples/rl/test_a.py")
+    assert not named("python/segue/group.py", "python/segue/adapters/group.py")
+    assert not named("tests/e2e/conftest.py", "python/tests/conftest.py")

@@ -22,6 +22,7 @@ COLUMNS_MAX = 100
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 800
 CPP = (".h", ".cc", ".cu", ".cuh")
+PACKAGE_FILES = ("__init__.py", "__main__.py", "conftest.py")
 TESTING = ("/testing.h", "/test_support.h")  # What the tests of a folder share.
 
 # What each folder of src may include besides itself, include/segue and libraries.
@@ -263,10 +264,24 @@ def check_tested(files):
             yield path, 1, "untested", f"write {stem}_test.cc or {stem}_fuzz.cc"
 
 
+def check_names(files):
+    """Modules of tests that pytest collects in one run have names of their own: it knows them by
+    those. Examples run by themselves."""
+    seen = {}
+    for path in sorted(files):
+        name = path.rpartition("/")[2]
+        if not re.fullmatch(r"(tests|tools|python)/.*\.py", path) or name in PACKAGE_FILES:
+            continue
+        if "/tests/" in f"/{path}" or name.startswith("test_"):
+            if name in seen:
+                yield path, 1, "name", f"{seen[name]} has this name too: give it another"
+            seen.setdefault(name, path)
+
+
 def check_files(files, exceptions=None):
     """Findings over {path: text}, paths relative to the root, as lines to print."""
     exceptions = exceptions or {}
-    found = list(check_tested(files))
+    found = [*check_tested(files), *check_names(files)]
     for path, text in files.items():
         checks = [check_text]
         if is_cpp(path):
