@@ -43,22 +43,37 @@ struct Goal {
   std::string unit;
 };
 
+// Who hears of things as they come: a part may not reach its end.
+struct Listener {
+  std::function<void(const Figure&)> figure;
+  std::function<void(const Goal&)> goal;
+  std::function<void(const std::string&)> finding;
+};
+
 class Check {
  public:
-  explicit Check(const CheckOptions& given) : options(given) {}
+  Check(const CheckOptions& given, Listener listener)
+      : options(given), listener_(std::move(listener)) {}
 
   const CheckOptions& options;
 
   void Add(Figure figure) {
-    if (!options.fake) figures_.push_back(std::move(figure));
+    if (options.fake) return;
+    listener_.figure(figure);
+    figures_.push_back(std::move(figure));
   }
   void Add(Goal goal) {
-    if (!options.fake) goals_.push_back(std::move(goal));
+    if (options.fake) return;
+    listener_.goal(goal);
+    goals_.push_back(std::move(goal));
   }
   // Something that could not be measured here, and why.
   void Skip(std::string what) { skipped_.push_back(std::move(what)); }
   // Something is wrong.
-  void Find(std::string what) { findings_.push_back(std::move(what)); }
+  void Find(std::string what) {
+    listener_.finding(what);
+    findings_.push_back(std::move(what));
+  }
   void Expect(bool holds, const std::string& what) {
     ++expectations_;
     if (!holds) Find(what);
@@ -71,6 +86,7 @@ class Check {
   std::uint64_t expectations() const { return expectations_; }
 
  private:
+  Listener listener_;
   std::vector<Figure> figures_;
   std::vector<Goal> goals_;
   std::vector<std::string> skipped_;

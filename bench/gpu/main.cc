@@ -69,6 +69,17 @@ Json ToJson(const Check& check, const Gpu& gpu, const Json& parts) {
           {"goals", ListToJson(check.goals())}};
 }
 
+// One line each on stderr, for tools/gpu_check to take over where the part does not reach its end.
+Listener TellAtOnce() {
+  const auto tell = [](const char* kind, const Json& json) {
+    fmt::print(stderr, "{} {}\n", kind, json.dump());
+    std::fflush(stderr);
+  };
+  return {[tell](const Figure& figure) { tell("figures", ToJson(figure)); },
+          [tell](const Goal& goal) { tell("goals", ToJson(goal)); },
+          [tell](const std::string& finding) { tell("findings", finding); }};
+}
+
 Json RunParts(Check& check, Gpu& gpu, const std::vector<std::string>& names) {
   Json done = Json::array();
   for (const Part& part : kParts) {
@@ -110,7 +121,7 @@ int Run(int argc, char** argv) {
     fmt::print(stderr, "segue_gpu_check: {}\n", gpu.status().ToString());
     return 2;
   }
-  Check check(options);
+  Check check(options, TellAtOnce());
   const Json parts = RunParts(check, **gpu, names);
   fmt::print("{}\n", ToJson(check, **gpu, parts).dump(2));
   return check.findings().empty() ? 0 : 1;

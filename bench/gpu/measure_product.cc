@@ -51,7 +51,7 @@ class Products {
       return Unsupported("libcublas.so lacks a function");
     }
     SEGUE_ASSIGN_OR_RETURN(products->stream_,
-                           cuda::MakeStream(gpu.driver(), cuda::StreamPriority::kGreatest));
+                           cuda::MakeStream(gpu.driver(), cuda::StreamPriority::kLeast));
     if (create(&products->handle_) != 0 || set(products->handle_, products->stream_.get()) != 0) {
       return Internal("cuBLAS does not begin");
     }
