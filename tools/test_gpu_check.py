@@ -20,9 +20,9 @@ pytestmark = pytest.mark.skipif(not (BUILD / "segue_gpu_check").exists(),
 
 def run(tmp_path, *arguments, **environment):
     output = tmp_path / "report.json"
-    done = subprocess.run([sys.executable, ROOT / "tools" / "gpu_check", "--build", BUILD, "--output", output,
-                           *arguments], env={**os.environ, **environment}, capture_output=True,
-                          text=True, timeout=300, check=False)
+    done = subprocess.run([sys.executable, ROOT / "tools" / "gpu_check", "--build", BUILD,
+                           "--output", output, *arguments], env={**os.environ, **environment},
+                          capture_output=True, text=True, timeout=300, check=False)
     return done, json.loads(output.read_text()) if output.exists() else None
 
 
