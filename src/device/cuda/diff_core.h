@@ -42,6 +42,7 @@ class FindWalk {
 
   // What a lane takes at a time: a piece, or as many as make a whole byte of bits.
   static constexpr unsigned kPieceElements = kPieceSize / W;
+  static constexpr unsigned kWordElements = W < 4 ? 4 / W : 1;
   static constexpr unsigned kUnitPieces = kPieceElements >= 8 ? 1 : 8 / kPieceElements;
   static constexpr unsigned kUnitSize = kUnitPieces * kPieceSize;
   static constexpr unsigned kUnitBytes = kUnitSize / W / 8;  // Of the bits: 1 or 2.
@@ -53,13 +54,21 @@ class FindWalk {
     std::uint64_t touched = 0;
   };
 
+  // Pieces of each side that a lane has on their way together, and their units.
+  static constexpr unsigned kBatch = 4;
+  static constexpr unsigned kBatchUnits = kBatch / kUnitPieces;
+  static constexpr unsigned kBlockUnits = kDigestBlockSize / kUnitSize;
+  static_assert(kBatch % kUnitPieces == 0 && kBlockUnits % (kBatchUnits * kLaneCount) == 0);
+
   SEGUE_KERNEL void TakeBlock(std::uint64_t block) {
+    const bool is_whole = row_.place.size - block * kDigestBlockSize >= kDigestBlockSize &&
+                          IsPieceAligned(row_.place.live) && IsPieceAligned(row_.target);
     std::uint64_t block_key[2];
     MakeBlockKey(row_.place, block, block_key);
     warp_.Each([&](unsigned lane) {
       UnitSums sums;
-      for (unsigned unit = lane; unit < kDigestBlockSize / kUnitSize; unit += kLaneCount) {
-        TakeUnit(lane, block * (kDigestBlockSize / kUnitSize) + unit, sums);
+      for (unsigned unit = lane; unit < kBlockUnits; unit += kBatchUnits * kLaneCount) {
+        TakeBatch(lane, block * kBlockUnits + unit, is_whole, sums);
       }
       for (unsigned k = 0; k < 2; ++k) {
         before_[k][lane] += sums.before.lane[k] * block_key[k];
@@ -69,54 +78,86 @@ class FindWalk {
     });
   }
 
-  SEGUE_KERNEL void TakeUnit(unsigned lane, std::uint64_t unit, UnitSums& sums) {
+  // Byte of piece `j` of a batch that begins with unit `first`.
+  SEGUE_KERNEL static std::uint64_t OffsetOf(std::uint64_t first, unsigned j) {
+    return (first + j / kUnitPieces * kLaneCount) * kUnitSize + j % kUnitPieces * kPieceSize;
+  }
+
+  // Unit `first`, and those that follow it a warp's width apart. Behind the end both sides count as
+  // zeros.
+  SEGUE_KERNEL void TakeBatch(unsigned lane, std::uint64_t first, bool is_whole, UnitSums& sums) {
+    Piece old_words[kBatch];
+    Piece new_words[kBatch];
+    if (is_whole) {
+      SEGUE_UNROLL
+      for (unsigned j = 0; j < kBatch; ++j) {
+        old_words[j] = Piece::LoadWhole(row_.place.live + OffsetOf(first, j));
+        new_words[j] = Piece::LoadWhole(row_.target + OffsetOf(first, j));
+      }
+    } else {
+      SEGUE_UNROLL
+      for (unsigned j = 0; j < kBatch; ++j) {
+        const std::uint64_t offset = OffsetOf(first, j);
+        const std::uint64_t left = offset < row_.place.size ? row_.place.size - offset : 0;
+        old_words[j] = Piece::Load(row_.place.live + offset, left);
+        new_words[j] = Piece::Load(row_.target + offset, left);
+      }
+    }
+    SEGUE_UNROLL
+    for (unsigned u = 0; u < kBatchUnits; ++u) {
+      std::uint32_t bits = 0;
+      SEGUE_UNROLL
+      for (unsigned i = 0; i < kUnitPieces; ++i) {
+        const unsigned j = u * kUnitPieces + i;
+        bits |= TakePiece(lane, OffsetOf(first, j), old_words[j], new_words[j], sums)
+                << i * kPieceElements;
+      }
+      const std::uint64_t unit = first + u * kLaneCount;
+      StoreElement<kUnitBytes>(row_.bits + unit * kUnitBytes, bits);
+    }
+  }
+
+  // Returns the bits of its elements.
+  SEGUE_KERNEL std::uint32_t TakePiece(unsigned lane, std::uint64_t offset, const Piece& old_words,
+                                       const Piece& new_words, UnitSums& sums) {
+    const PieceKeys keys =
+        PieceKeys::Load(keys_, static_cast<unsigned>(offset % kDigestBlockSize / 4));
+    AddPiece(sums.before, old_words, keys);
+    AddPiece(sums.after, new_words, keys);
+    constexpr unsigned kWords = W == 8 ? 2 : 1;  // Of an element that has several.
     std::uint32_t bits = 0;
-    for (unsigned i = 0; i < kUnitPieces; ++i) {
-      bits |= TakePiece(lane, unit * kUnitSize + i * kPieceSize, sums) << i * kPieceElements;
+    SEGUE_UNROLL
+    for (unsigned i = 0; i < kPieceWords; i += kWords) {
+      std::uint64_t old_value = old_words.word[i];
+      std::uint64_t mask = old_words.word[i] ^ new_words.word[i];
+      if constexpr (W == 8) {
+        old_value |= std::uint64_t{old_words.word[i + 1]} << 32;
+        mask |= std::uint64_t{old_words.word[i + 1] ^ new_words.word[i + 1]} << 32;
+      }
+      if (mask == 0) continue;
+      bits |= TakeChanges(lane, offset + i * 4, old_value, mask, sums)
+              << i / kWords * kWordElements;
     }
-    StoreElement<kUnitBytes>(row_.bits + unit * kUnitBytes, bits);
+    return bits;
   }
 
-  // Returns the bits of its elements. Behind the end both sides count as zeros.
-  SEGUE_KERNEL std::uint32_t TakePiece(unsigned lane, std::uint64_t offset, UnitSums& sums) {
-    const std::uint64_t size = row_.place.size;
-    const std::uint64_t left = offset < size ? size - offset : 0;
-    const Piece old_words = Piece::Load(row_.place.live + offset, left);
-    const Piece new_words = Piece::Load(row_.target + offset, left);
-    const auto index = static_cast<unsigned>(offset % kDigestBlockSize / 4);
-    std::uint32_t differing = 0;
-    for (unsigned i = 0; i < kPieceWords; ++i) {
-      sums.before.Add(old_words.word[i], index + i, keys_);
-      sums.after.Add(new_words.word[i], index + i, keys_);
-      differing |= old_words.word[i] ^ new_words.word[i];
-    }
-    return differing == 0 ? 0 : TakeChanges(lane, old_words, new_words, offset, sums);
-  }
-
-  SEGUE_KERNEL std::uint32_t TakeChanges(unsigned lane, const Piece& old_words,
-                                         const Piece& new_words, std::uint64_t offset,
+  // Of the elements of one word, or of the one of two; returns their bits. Most words have none.
+  SEGUE_KERNEL std::uint32_t TakeChanges(unsigned lane, std::uint64_t offset,
+                                         std::uint64_t old_values, std::uint64_t masks,
                                          UnitSums& sums) {
+    constexpr std::uint64_t kOnes = ~std::uint64_t{0} >> (64 - 8 * W);
     std::uint32_t bits = 0;
-    for (unsigned i = 0; i < kPieceElements; ++i) {
-      const std::uint64_t old_value = ElementOf(old_words, i);
-      const std::uint64_t mask = old_value ^ ElementOf(new_words, i);
+    for (unsigned i = 0; i < kWordElements; ++i) {
+      const std::uint64_t mask = masks >> 8 * W * i % 64 & kOnes;
       if (mask == 0) continue;
       bits |= 1u << i;
       mask_ones_[lane] |= mask;
       mask_zeros_[lane] |= ~mask;
       ++count_[lane];
+      const std::uint64_t old_value = old_values >> 8 * W * i % 64 & kOnes;
       sums.touched += SumElement<W>(old_value, offset + i * W, keys_).lane[0];
     }
     return bits;
-  }
-
-  SEGUE_KERNEL static std::uint64_t ElementOf(const Piece& piece, unsigned i) {
-    if constexpr (W == 8) {
-      return piece.word[2 * i] | static_cast<std::uint64_t>(piece.word[2 * i + 1]) << 32;
-    } else {
-      constexpr std::uint32_t kOnes = ~0u >> (32 - 8 * W);
-      return piece.word[i * W / 4] >> 8 * (i * W % 4) & kOnes;
-    }
   }
 
   const Warp& warp_;

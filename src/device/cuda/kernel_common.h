@@ -13,7 +13,7 @@ namespace segue::cuda {
 
 inline constexpr std::uint64_t kNotHeld = ~std::uint64_t{0};
 
-// Word keys of both lanes; on a device in shared memory.
+// Word keys of both lanes; on a device in shared memory, from multiples of 16 on.
 struct WordKeys {
   const std::uint32_t* lane[2];
 };

@@ -78,7 +78,7 @@ struct DeviceWarp {
 template <typename Row, auto kRun, typename Sums>
 __device__ void RunRows(const Row* rows, std::uint64_t row_count, const std::uint32_t* word_keys,
                         Sums* sums) {
-  __shared__ std::uint32_t keys[2 * kDigestBlockWords];
+  __shared__ alignas(16) std::uint32_t keys[2 * kDigestBlockWords];
   for (unsigned i = threadIdx.x; i < 2 * kDigestBlockWords; i += blockDim.x) keys[i] = word_keys[i];
   __syncthreads();
   const std::uint64_t row = std::uint64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / kLaneCount;
@@ -100,7 +100,11 @@ __device__ void RunDecoder(const DecodeRow* rows, std::uint64_t row_count, Decod
 
 }  // namespace
 
-#define SEGUE_ENTRY extern "C" __global__ void __launch_bounds__(kBlockThreads)
+// The second number: blocks for which a multiprocessor must have registers at once. Left to itself
+// the compiler puts registers into local memory to reach one block more.
+#define SEGUE_ENTRY extern "C" __global__ void __launch_bounds__(kBlockThreads, 4)
+// Kernels that stream whole chunks hold many loads in each lane.
+#define SEGUE_STREAMING_ENTRY extern "C" __global__ void __launch_bounds__(kBlockThreads, 2)
 
 SEGUE_ENTRY segue_sparse_preflight(const SparseRow* rows, std::uint64_t row_count,
                                    const std::uint32_t* word_keys, RowSums* sums) {
@@ -112,24 +116,24 @@ SEGUE_ENTRY segue_sparse_apply(const SparseRow* rows, std::uint64_t row_count,
   RunRows<SparseRow, RunSparseRow<DeviceWarp, true>>(rows, row_count, word_keys, sums);
 }
 
-SEGUE_ENTRY segue_dense_scan(const DenseRow* rows, std::uint64_t row_count,
-                             const std::uint32_t* word_keys, RowSums* sums) {
+SEGUE_STREAMING_ENTRY segue_dense_scan(const DenseRow* rows, std::uint64_t row_count,
+                                       const std::uint32_t* word_keys, RowSums* sums) {
   RunRows<DenseRow, RunDenseRow<DeviceWarp, DensePass::kScan>>(rows, row_count, word_keys, sums);
 }
 
-SEGUE_ENTRY segue_dense_preflight(const DenseRow* rows, std::uint64_t row_count,
-                                  const std::uint32_t* word_keys, RowSums* sums) {
+SEGUE_STREAMING_ENTRY segue_dense_preflight(const DenseRow* rows, std::uint64_t row_count,
+                                            const std::uint32_t* word_keys, RowSums* sums) {
   RunRows<DenseRow, RunDenseRow<DeviceWarp, DensePass::kPreflight>>(rows, row_count, word_keys,
                                                                     sums);
 }
 
-SEGUE_ENTRY segue_dense_apply(const DenseRow* rows, std::uint64_t row_count,
-                              const std::uint32_t* word_keys, RowSums* sums) {
+SEGUE_STREAMING_ENTRY segue_dense_apply(const DenseRow* rows, std::uint64_t row_count,
+                                        const std::uint32_t* word_keys, RowSums* sums) {
   RunRows<DenseRow, RunDenseRow<DeviceWarp, DensePass::kApply>>(rows, row_count, word_keys, sums);
 }
 
-SEGUE_ENTRY segue_diff_find(const FindRow* rows, std::uint64_t row_count,
-                            const std::uint32_t* word_keys, FindSums* sums) {
+SEGUE_STREAMING_ENTRY segue_diff_find(const FindRow* rows, std::uint64_t row_count,
+                                      const std::uint32_t* word_keys, FindSums* sums) {
   RunRows<FindRow, RunFindRow<DeviceWarp>>(rows, row_count, word_keys, sums);
 }
 

@@ -15,6 +15,14 @@
 #define SEGUE_KERNEL inline
 #endif
 
+// Before a loop whose steps index an array of registers, or whose loads are to be on their way
+// together: a device has no other way to either.
+#ifdef __CUDA_ARCH__
+#define SEGUE_UNROLL _Pragma("unroll")
+#else
+#define SEGUE_UNROLL
+#endif
+
 namespace segue::cuda {
 
 inline constexpr unsigned kLaneCount = 32;
