@@ -17,8 +17,7 @@ docs/python.md tells more; `python -m segue` is the command line.
 """
 
 from segue._core import (EngineVersion, PublishReport, ReceiverStatus, SharedTensor, UpdateReport,
-                         View, __version__, blocked_scale_views, box_view, column_slice,
-                         remove_segment, row_slice, transposed_view)
+                         View, __version__, remove_segment)
 from segue.errors import (CorruptionError, Error, InternalError, InvalidArgumentError,
                           NotFoundError, ResourceExhaustedError, TaintedError, UnavailableError,
                           UnsupportedError, VersionMismatchError)
@@ -27,6 +26,8 @@ from segue.group import ReceiverGroup, step_all
 from segue.publisher import Publisher
 from segue.receiver import Receiver, engine_hooks, http_hooks, local_ranks
 from segue.tensors import TensorSpec
+from segue.views import (blocked_scale_views, box_view, column_slice, row_slice,
+                         transposed_view)
 from segue.weights import Weights, attach
 
 __all__ = [

@@ -14,6 +14,7 @@ of another process", says what both must keep to; the gate between the two is th
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from segue import _core
 from segue.errors import InvalidArgumentError
@@ -29,25 +30,25 @@ class GpuShare:
     offset: int
     nbytes: int
     dtype: str
-    shape: tuple
+    shape: tuple[int, ...]
     device: str
 
 
 class MappedGpuTensor:
     """A tensor of another process, mapped while this lives. Receiver.bind() takes it."""
 
-    def __init__(self, share, device):
+    def __init__(self, share: GpuShare, device: str) -> None:
         self.share, self.device = share, device
         self._mapping = _core.map_device_memory(device, share.handle, share.offset, share.nbytes)
 
-    def __segue_describe__(self, name):
+    def __segue_describe__(self, name: str) -> Described:
         """As segue.tensors.describe_anywhere() gives it."""
         mapping = self._mapping
         return Described(name, self.share.dtype, self.share.shape, mapping.address, mapping.nbytes,
                          True, (self,), lambda: (mapping.address, mapping.nbytes), self.device)
 
 
-def share_gpu_memory(tensor):
+def share_gpu_memory(tensor: Any) -> GpuShare:
     """A GpuShare of a tensor of torch or DLPack in a CUDA GPU's memory. InvalidArgumentError for
     one that is elsewhere or empty, UnsupportedError for memory that cannot be shared in this way
     (torch's expandable segments)."""
@@ -60,7 +61,7 @@ def share_gpu_memory(tensor):
     return GpuShare(handle, offset, size, found.dtype, found.shape, found.device)
 
 
-def map_gpu_memory(share, device=None):
+def map_gpu_memory(share: GpuShare, device: str | None = None) -> MappedGpuTensor:
     """The shared tensor in this process, on `device` ("cuda:1", where this process counts its
     GPUs in another order than the one that shared it). InvalidArgumentError for a share that is
     of another GPU, or none."""

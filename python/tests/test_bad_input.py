@@ -323,3 +323,17 @@ def test_one_thread_at_a_time_publishes(run):
     assert set(outcomes) <= {"done", "another thread uses this publisher"}
     run.receiver.update()
     run.check_unchanged(version=1 + outcomes.count("done"))
+
+
+@pytest.mark.parametrize("make, named", [
+    (lambda: segue.row_slice(8, -1, 2, 2), "begin is a whole number, at least 0, not -1"),
+    (lambda: segue.row_slice(8, 0, 2.5, 2), "count is a whole number"),
+    (lambda: segue.column_slice(8, 8, 0, 2, True), "width is a whole number"),
+    (lambda: segue.transposed_view("8", 8, 2), "rows is a whole number"),
+    (lambda: segue.box_view((4, -4), (0, 0), (1, 1), (1, 1)), "each of shape"),
+    (lambda: segue.box_view((4, 4), (0, 3), (4, 2), (4, 1)), "dimension 1 of a view takes 2"),
+    (lambda: segue.blocked_scale_views(2**64, 4), "rows is at most"),
+])
+def test_views_that_no_layout_has(make, named):
+    with pytest.raises(segue.InvalidArgumentError, match=named):
+        make()

@@ -9,7 +9,9 @@ import pytest
 import segue
 
 CLASSES = [segue.Receiver, segue.ReceiverGroup, segue.Weights]
-FUNCTIONS = [segue.attach, segue.step_all, segue.local_ranks, segue.engine_hooks, segue.http_hooks]
+FUNCTIONS = [segue.attach, segue.step_all, segue.local_ranks, segue.engine_hooks, segue.http_hooks,
+             segue.row_slice, segue.column_slice, segue.transposed_view, segue.box_view,
+             segue.blocked_scale_views, segue.share_gpu_memory, segue.map_gpu_memory]
 
 
 def calls_of(owner):
