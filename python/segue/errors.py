@@ -62,7 +62,7 @@ class TaintedError(Error):
 
 
 class InternalError(Error):
-    """A bug: report it."""
+    """What a callback of yours raised, where `__cause__` is that; else a bug: report it."""
 
     code = "internal"
 
