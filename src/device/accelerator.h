@@ -41,6 +41,9 @@ struct AcceleratorOptions {
   std::string decoder = {};
   std::uint64_t memory_max = 0;
   bool keep_slots = true;
+  // Whether what a batch took stays for the next one: the driver makes the whole device wait to
+  // take memory back.
+  bool keep_batch = true;
 };
 
 // By name: "cuda:0", "cuda:1", ... as the CUDA driver counts; "cuda" is the first. `threads`, which

@@ -310,7 +310,8 @@ class Publisher::Impl {
                            OpenDiffer(options_.device, {.chunk_size_max = chunk_size,
                                                         .memory_max = options_.device_memory}));
     if (options_.baseline_on_host) return {};
-    SEGUE_ASSIGN_OR_RETURN(place_.accelerator, OpenAccelerator(options_.device, options_.threads));
+    SEGUE_ASSIGN_OR_RETURN(place_.accelerator, OpenAccelerator(options_.device, options_.threads,
+                                                               {.keep_batch = false}));
     return {};
   }
 

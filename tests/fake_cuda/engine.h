@@ -22,6 +22,7 @@ namespace fake_cuda {
 class Engine {
  public:
   static constexpr std::size_t kGranularity = 4096;
+  static constexpr std::size_t kUnboundedRoom = 256 << 20;
 
   unsigned algorithms = 0;
   std::uint64_t size_max = 0;
@@ -125,15 +126,16 @@ class Engine {
   // One block, wrong in the way of `how`.
   static void Decode(const CUmemDecompressParams& block, SegueFakeEngineFault how) {
     if (how == kFakeEngineSilent) return;
+    const std::size_t room = how == kFakeEngineUnbounded ? kUnboundedRoom : block.dstNumBytes;
     std::vector<std::byte> source;
     if (block.algo == CU_MEM_DECOMPRESS_ALGORITHM_SNAPPY) {
-      std::size_t rest = block.dstNumBytes;
+      std::size_t rest = room;
       for (; rest >= 0x80; rest >>= 7) source.push_back(static_cast<std::byte>(0x80 | rest));
       source.push_back(static_cast<std::byte>(rest));
     }
     const auto* const bytes = static_cast<const std::byte*>(block.src);
     source.insert(source.end(), bytes, bytes + block.srcNumBytes);
-    std::vector<std::byte> target(block.dstNumBytes);
+    std::vector<std::byte> target(room);
     const segue::cuda::DecodeRow row = {source.data(), source.size(), target.data(), target.size()};
     const segue::cuda::HostWarp warp;
     const auto result = block.algo == CU_MEM_DECOMPRESS_ALGORITHM_SNAPPY

@@ -99,6 +99,19 @@ struct Current {
 };
 thread_local Current current = {};
 
+// What the thread says of captures elsewhere, as threads begin.
+thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+bool IsForbiddenBesideCaptures(const std::string& symbol) {
+  if (symbol == SEGUE_FAKE_SYMBOL(cuCtxSynchronize)) return true;
+  static const std::set<std::string> unsafe = {
+      SEGUE_FAKE_SYMBOL(cuMemAlloc),          SEGUE_FAKE_SYMBOL(cuMemFree),
+      SEGUE_FAKE_SYMBOL(cuMemHostAlloc),      SEGUE_FAKE_SYMBOL(cuMemFreeHost),
+      SEGUE_FAKE_SYMBOL(cuStreamSynchronize), SEGUE_FAKE_SYMBOL(cuEventSynchronize),
+      SEGUE_FAKE_SYMBOL(cuModuleLoadData)};
+  return capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED && unsafe.contains(symbol);
+}
+
 CUcontext ContextOf(int device) {
   return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(device) + 1);
 }
@@ -119,6 +132,7 @@ struct World {
   unsigned skip = 0;
   CUresult failure = CUDA_SUCCESS;
   bool flips = false;
+  bool captures = false;  // Another thread does.
   std::uint64_t least_launches = 0;
   std::uint64_t device_max = ~std::uint64_t{0};
   std::uint64_t pinned_max = ~std::uint64_t{0};
@@ -145,7 +159,7 @@ struct World {
     std::unique_lock lock(world.mutex);
     if (world.hooked != symbol) return;
     world.hooked.clear();
-      const auto hook = std::move(world.hook);
+    const auto hook = std::move(world.hook);
     lock.unlock();
     hook();
   }
@@ -158,6 +172,7 @@ struct World {
 
   CUresult Enter(const char* symbol) {
     ++calls;
+    if (captures && IsForbiddenBesideCaptures(symbol)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (failing != symbol) return CUDA_SUCCESS;
     if (skip-- != 0) return CUDA_SUCCESS;
     failing.clear();
@@ -269,6 +284,11 @@ SEGUE_FAKE void segue_fake_limit(std::uint64_t device_bytes, std::uint64_t pinne
 
 SEGUE_FAKE void segue_fake_devices(int count) { World::Get().device_count = count; }
 
+SEGUE_FAKE void segue_fake_capture(int on) {
+  const std::lock_guard lock(World::Get().mutex);
+  World::Get().captures = on != 0;
+}
+
 SEGUE_FAKE void segue_fake_hook(const char* symbol, void (*call)(void* context), void* context) {
   World& world = World::Get();
   const std::lock_guard lock(world.mutex);
@@ -315,6 +335,7 @@ SEGUE_FAKE void segue_fake_reset() {
   }
   world.failing.clear();
   world.hooked.clear();
+  world.captures = false;
   world.device_count = 1;
   world.calls = 0;
   world.launches = 0;
@@ -411,6 +432,12 @@ CUresult CUDAAPI cuCtxPopCurrent(CUcontext* context) {
 CUresult CUDAAPI cuCtxSynchronize() {
   SEGUE_FAKE_IN_CONTEXT(cuCtxSynchronize);
   World::Get().RunAll();
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  SEGUE_FAKE_ENTER(cuThreadExchangeStreamCaptureMode);
+  std::swap(*mode, capture_mode);
   return CUDA_SUCCESS;
 }
 

@@ -24,6 +24,10 @@ using SegueFakeHook = void (*)(const char* symbol, void (*call)(void* context), 
 // What the decompression engine takes from now on: a CUmemDecompressAlgorithm mask (0: there is
 // none), the largest block, and the memory node of the host (-1: none).
 using SegueFakeEngine = void (*)(unsigned algorithms, std::uint64_t size_max, int host_node);
+// Whether another thread captures a stream, in the mode that forbids everybody else what may touch
+// it: unless relaxed, a thread can then neither take memory nor give it back nor wait; and nobody
+// can wait for a whole context.
+using SegueFakeCapture = void (*)(int on);
 enum SegueFakeEngineFault {
   kFakeEngineRight,
   kFakeEngineShort,      // Half of the block, and says so.
@@ -32,6 +36,7 @@ enum SegueFakeEngineFault {
   kFakeEngineSilent,     // Nothing, and says nothing.
   kFakeEngineRefuses,    // The call fails, with the block's number.
   kFakeEngineFails,      // The call fails, without a number.
+  kFakeEngineUnbounded,  // All that the block decodes to, beyond its target.
   kFakeEngineIncapable,  // No memory is capable, whatever it was made for.
 };
 // One block is wrong, of the batch after `skip` right ones. Until the next reset or call.
@@ -58,6 +63,7 @@ inline constexpr const char* kFakeLimit = "segue_fake_limit";
 inline constexpr const char* kFakeDevices = "segue_fake_devices";
 inline constexpr const char* kFakeEngine = "segue_fake_engine";
 inline constexpr const char* kFakeEngineGoesWrong = "segue_fake_engine_goes_wrong";
+inline constexpr const char* kFakeCapture = "segue_fake_capture";
 inline constexpr const char* kFakeHook = "segue_fake_hook";
 inline constexpr const char* kFakeReset = "segue_fake_reset";
 inline constexpr const char* kFakeCount = "segue_fake_count";

@@ -88,32 +88,37 @@ class DeviceMemory {
   }
 
   // Pages that process `owner` shares, once however often they are mapped. 0 where there are none.
+  // The range that they are in begins a page before them, as a driver's may.
   std::uint64_t Map(int owner, int file, std::size_t size, int device) {
     for (auto& [address, region] : regions_) {
       if (region.mappings == 0 || region.owner != std::pair(owner, file)) continue;
       ++region.mappings;
-      return address;
+      return address + kPage;
     }
     const std::string path = "/proc/" + std::to_string(owner) + "/fd/" + std::to_string(file);
     const int opened = open(path.c_str(), O_RDWR | O_CLOEXEC);
     if (opened < 0) return 0;
     const std::size_t reach = (size + kPage - 1) / kPage * kPage;
-    void* const pages =
-        mmap(nullptr, reach + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    mmap(pages, reach, PROT_NONE, MAP_SHARED | MAP_FIXED, opened, 0);
+    auto* const pages =
+        static_cast<char*>(mmap(nullptr, kPage + reach + kPage, PROT_NONE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    mmap(pages + kPage, reach, PROT_NONE, MAP_SHARED | MAP_FIXED, opened, 0);
     close(opened);
     const auto address = reinterpret_cast<std::uint64_t>(pages);
-    regions_[address] = {
-        .size = size, .reach = reach, .device = device, .mappings = 1, .owner = {owner, file}};
-    return address;
+    regions_[address] = {.size = kPage + size,
+                         .reach = kPage + reach,
+                         .device = device,
+                         .mappings = 1,
+                         .owner = {owner, file}};
+    return address + kPage;
   }
 
   bool Unmap(std::uint64_t address) {
-    const auto found = regions_.find(address);
+    const auto found = regions_.find(address - kPage);
     if (found == regions_.end() || found->second.mappings == 0) return false;
     if (--found->second.mappings != 0) return true;
-    CheckCanary(address, found->second);
-    munmap(reinterpret_cast<void*>(address), found->second.reach + kPage);
+    CheckCanary(found->first, found->second);
+    munmap(reinterpret_cast<void*>(found->first), found->second.reach + kPage);
     regions_.erase(found);
     return true;
   }

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/bytes.h"
+#include "device/cuda/block_walk.h"
 
 namespace segue::cuda {
 namespace {
@@ -31,24 +32,38 @@ std::optional<std::uint64_t> SizeOfLength(const ChunkWork& work) {
   return std::nullopt;
 }
 
+// Bytes in front of the block that the decoder does not want; nothing: the block is not for it. The
+// engine gets no block that would decode to another size than the chunk's.
+std::optional<std::uint64_t> SkipFor(Decoder decoder, const DecoderReach& reach,
+                                     const ChunkWork& work) {
+  if (decoder == Decoder::kProcessor || !reach.Takes(work)) return std::nullopt;
+  if (decoder == Decoder::kMultiprocessors) return 0;
+  const bool has_length = work.encoding == DeviceEncoding::kSnappy;
+  const std::optional<std::uint64_t> skip = has_length ? SizeOfLength(work) : 0;
+  if (!skip) return skip;
+  const ByteSpan block = work.dense.subspan(*skip);
+  const bool fills =
+      has_length ? SnappyBodyFills(block, work.size) : Lz4BlockFills(block, work.size);
+  return fills ? skip : std::nullopt;
+}
+
 }  // namespace
 
 void BlockStage::Plan(Decoder decoder, const DecoderReach& reach, std::span<const ChunkWork> batch,
-                      std::span<const std::size_t> items) {
+                      std::span<const std::size_t> items, WorkerPool& pool) {
   decoder_ = decoder;
   host_node_ = reach.host_node;
   items_.clear();
   others_.clear();
   skips_.clear();
-  for (const std::size_t item : items) {
-    const ChunkWork& work = batch[item];
-    std::optional<std::uint64_t> skip;
-    if (decoder != Decoder::kProcessor && reach.Takes(work)) {
-      const bool skips = decoder == Decoder::kEngine && work.encoding == DeviceEncoding::kSnappy;
-      skip = skips ? SizeOfLength(work) : 0;
-    }
-    (skip ? items_ : others_).push_back(item);
-    if (skip) skips_.push_back(*skip);
+  std::vector<std::optional<std::uint64_t>> skips(items.size());
+  (void)ParallelFor(items.size(), pool, [&](std::size_t i, unsigned) -> Status {
+    skips[i] = SkipFor(decoder, reach, batch[items[i]]);
+    return {};
+  });
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    (skips[i] ? items_ : others_).push_back(items[i]);
+    if (skips[i]) skips_.push_back(*skips[i]);
   }
 }
 
@@ -56,6 +71,13 @@ std::uint64_t BlockStage::Room() const {
   std::uint64_t size = 0;
   for (const StagedBlock& block : blocks_) size += Aligned(block.size);
   return size;
+}
+
+void BlockStage::Forget() {
+  items_.clear();
+  others_.clear();
+  skips_.clear();
+  blocks_.clear();
 }
 
 Status BlockStage::Load(const StagingMemory& memory, CUdevice device, Slots& slots, CUstream stream,
@@ -66,8 +88,10 @@ Status BlockStage::Load(const StagingMemory& memory, CUdevice device, Slots& slo
   }
   if (blocks_.empty()) return {};
   if (decoder_ == Decoder::kEngine) return LoadEngine(memory, device, batch);
-  memory_ = {};  // Not both at a time.
-  SEGUE_ASSIGN_OR_RETURN(memory_, memory.Device(Room()));
+  if (memory_.size < Room()) {
+    memory_ = {};  // Not both at a time.
+    SEGUE_ASSIGN_OR_RETURN(memory_, memory.Device(Room()));
+  }
   Uploader uploader(memory.driver(), slots, memory_.address(), stream);
   for (std::size_t i = 0; i < items_.size(); ++i) {
     const std::byte* const bytes = batch[items_[i]].dense.data() + skips_[i];
@@ -79,8 +103,10 @@ Status BlockStage::Load(const StagingMemory& memory, CUdevice device, Slots& slo
 
 Status BlockStage::LoadEngine(const StagingMemory& memory, CUdevice device,
                               std::span<const ChunkWork> batch) {
-  arena_ = {};
-  SEGUE_ASSIGN_OR_RETURN(arena_, EngineArena::Make(memory, device, host_node_, Room()));
+  if (arena_.size() < Room()) {
+    arena_ = {};
+    SEGUE_ASSIGN_OR_RETURN(arena_, EngineArena::Make(memory, device, host_node_, Room()));
+  }
   std::uint64_t place = 0;
   for (std::size_t i = 0; i < items_.size(); ++i) {
     std::memcpy(arena_.data() + place, batch[items_[i]].dense.data() + skips_[i], blocks_[i].size);

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "base/worker_pool.h"
 #include "device/cuda/decoders.h"
 #include "device/cuda/engine_arena.h"
 #include "device/cuda/slots.h"
@@ -22,12 +23,16 @@ struct StagedBlock {
 
 class BlockStage {
  public:
-  // Plans: of `items`, those that the decoder takes. The batch's bytes must stay until Load().
+  // Plans: of `items`, those that the decoder takes; for the engine `pool` walks them first. The
+  // batch's bytes must stay until Load().
   void Plan(Decoder decoder, const DecoderReach& reach, std::span<const ChunkWork> batch,
-            std::span<const std::size_t> items);
+            std::span<const std::size_t> items, WorkerPool& pool);
   // Brings what is planned to its place. Everything is enqueued on `stream`.
   Status Load(const StagingMemory& memory, CUdevice device, Slots& slots, CUstream stream,
               std::span<const ChunkWork> batch);
+
+  // The blocks are gone; their memory stays for the next ones.
+  void Forget();
 
   Decoder decoder() const { return decoder_; }
   // Numbers into the batch, ascending: those that are here, and the others.

@@ -59,7 +59,7 @@ class CudaDevice final : public Accelerator {
     Call(CudaDevice& device, std::mutex& mutex)
         : device_(device), mutex_(mutex), lock_(mutex), scope_(*device.context_) {}
     ~Call() {
-      if (!device_.options_.keeps_slots) device_.DropSlots(mutex_);
+      if (!device_.options_.keeps_slots) device_.ParkSlots(mutex_);
     }
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
@@ -74,7 +74,12 @@ class CudaDevice final : public Accelerator {
 
   const DriverPointer& driver() const { return context_->driver(); }
   CUstream stream() const { return stream_.get(); }
-  void DropSlots(const std::mutex& held);
+  // In the pause nothing goes before the kernel, otherwise everything does.
+  CUstream StreamOf(Kernel kernel) const {
+    const bool writes = kernel == Kernel::kSparseApply || kernel == Kernel::kDenseApply;
+    return writes ? pause_stream_.get() : stream_.get();
+  }
+  void ParkSlots(const std::mutex& held);
   Status WaitForReaders();
   Status RunSparse(Kernel kernel, std::size_t row_count);
   Status RunHere(const DenseRun& run, FirstFault& first);
@@ -89,8 +94,9 @@ class CudaDevice final : public Accelerator {
   const ContextPointer context_;
   const CudaDeviceOptions options_;
   std::optional<KernelSet> kernels_;
-  std::mutex mutex_;  // Around each call of an update: all below.
-  Stream stream_;
+  std::mutex mutex_;     // Around each call of an update: all below.
+  Stream stream_;        // Of the least priority: the engine's are of that too.
+  Stream pause_stream_;  // Of the greatest.
   UpdateStaging staging_;
   std::optional<DensePath> dense_;
   std::optional<DecodePath> decode_;
@@ -102,11 +108,11 @@ class CudaDevice final : public Accelerator {
 // What is owned here ends inside the context.
 CudaDevice::~CudaDevice() {
   const ContextScope scope(*context_);
-  staging_.Unload();
-  staging_.DropSlots();
+  staging_.Release();
   written_views_ = {};
   decode_.reset();
   stream_ = {};
+  pause_stream_ = {};
   scan_ = {};
   kernels_.reset();
 }
@@ -121,13 +127,14 @@ Status CudaDevice::Begin() {
     return Unsupported("the GPU has compute capability " + std::to_string(major) +
                        ".x; 8.0 or newer is needed");
   }
-  SEGUE_ASSIGN_OR_RETURN(stream_, MakeStream(driver(), StreamPriority::kGreatest));
+  SEGUE_ASSIGN_OR_RETURN(stream_, MakeStream(driver(), StreamPriority::kLeast));
+  SEGUE_ASSIGN_OR_RETURN(pause_stream_, MakeStream(driver(), StreamPriority::kGreatest));
   SEGUE_ASSIGN_OR_RETURN(scan_.stream, MakeStream(driver(), StreamPriority::kLeast));
   SEGUE_ASSIGN_OR_RETURN(kernels_, KernelSet::Load(driver(), stream()));
   SEGUE_ASSIGN_OR_RETURN(decode_, DecodePath::Make(driver()));
   dense_.emplace(options_.threads);
   scan_.dense.emplace(1);
-  return staging_.Choose(options_.decoder);
+  return staging_.Choose(options_.decoder, dense_->pool());
 }
 
 std::string CudaDevice::decoder() const { return std::string(DecoderName(staging_.decoder())); }
@@ -139,9 +146,9 @@ Status CudaDevice::WaitForReaders() {
   return {};
 }
 
-void CudaDevice::DropSlots(const std::mutex& held) {
+void CudaDevice::ParkSlots(const std::mutex& held) {
   if (&held == &mutex_) {
-    staging_.DropSlots();
+    staging_.ParkSlots();
   } else {
     scan_.slots.reset();
   }
@@ -150,17 +157,18 @@ void CudaDevice::DropSlots(const std::mutex& held) {
 void CudaDevice::Unload() {
   const Call call(*this, mutex_);
   staging_.Unload();
+  if (!options_.keeps_batch || !options_.keeps_slots) staging_.ReleaseBatch();
 }
 
 void CudaDevice::ReleaseStaging() {
   {
     const Call call(*this, mutex_);
     written_views_ = {};
-    if (staging_.loaded_count() == 0) DropSlots(mutex_);
+    if (staging_.loaded_count() == 0) staging_.Release();
   }
   const Call call(*this, scan_mutex_);
   scan_.views = {};
-  DropSlots(scan_mutex_);
+  ParkSlots(scan_mutex_);
 }
 
 Status CudaDevice::Load(std::span<const ChunkWork> batch) {
@@ -172,10 +180,10 @@ Status CudaDevice::Load(std::span<const ChunkWork> batch) {
 Status CudaDevice::RunSparse(Kernel kernel, std::size_t row_count) {
   if (row_count == 0) return {};
   SEGUE_RETURN_IF_ERROR(kernels_->Launch(kernel, staging_.loaded().sparse_rows(), row_count,
-                                         staging_.device_sums().address(), stream()));
+                                         staging_.device_sums().address(), StreamOf(kernel)));
   SEGUE_CUDA_TRY(driver(), cuMemcpyDtoHAsync, staging_.host_sums().data(),
-                 staging_.device_sums().address(), row_count * sizeof(RowSums), stream());
-  SEGUE_CUDA_TRY(driver(), cuStreamSynchronize, stream());
+                 staging_.device_sums().address(), row_count * sizeof(RowSums), StreamOf(kernel));
+  SEGUE_CUDA_TRY(driver(), cuStreamSynchronize, StreamOf(kernel));
   return {};
 }
 
@@ -184,7 +192,8 @@ Status CudaDevice::RunHere(const DenseRun& run, FirstFault& first) {
   if (run.items.empty()) return {};
   SEGUE_RETURN_IF_ERROR(staging_.MakeSlots());
   std::optional<Undecodable> undecodable;
-  SEGUE_ASSIGN_OR_RETURN(undecodable, dense_->Run(*kernels_, staging_.slots(), run, stream()));
+  SEGUE_ASSIGN_OR_RETURN(undecodable,
+                         dense_->Run(*kernels_, staging_.slots(), run, StreamOf(run.kernel)));
   AddTo(first, std::move(undecodable));
   return {};
 }
@@ -194,8 +203,8 @@ Status CudaDevice::RunStaged(const DenseRun& run, FirstFault& first) {
   if (run.items.empty()) return {};
   SEGUE_RETURN_IF_ERROR(staging_.MakeSlots());
   std::optional<Undecodable> undecodable;
-  SEGUE_ASSIGN_OR_RETURN(
-      undecodable, decode_->Run(*kernels_, staging_.slots(), staging_.blocks(), run, stream()));
+  SEGUE_ASSIGN_OR_RETURN(undecodable, decode_->Run(*kernels_, staging_.slots(), staging_.blocks(),
+                                                   run, StreamOf(run.kernel)));
   if (!undecodable) return {};
   Status reason = dense_->Examine(run.batch[undecodable->index]);
   if (reason.ok()) {

@@ -22,6 +22,7 @@ struct CudaDeviceOptions {
   std::uint64_t memory_max = 0;
   // The two slots stay between calls. Otherwise each call takes them, also that inside the pause.
   bool keeps_slots = true;
+  bool keeps_batch = true;  // Memory of a batch that is unloaded, for the next one.
 };
 
 // Unsupported: the GPU is older than 8.0.

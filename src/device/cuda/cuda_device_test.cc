@@ -325,6 +325,51 @@ TEST_F(CudaDeviceTest, ScansTakeNoMemoryOnceTheFirstHasRun) {
   }
 }
 
+// The engine's streams have the least priority, and what is done beside it must not go before them.
+TEST_F(CudaDeviceTest, NothingButTheApplyGoesBeforeTheEngine) {
+  fake_.SetEngine();
+  const Batch batch(43);
+  const DeviceBytes live(fake_.driver, batch.base);
+  for (const char* decoder : {"engine", "multiprocessors", "processor"}) {
+    live.Write(batch.base);
+    const auto device = Must(MakeCudaDevice(fake_.driver, {.threads = 2, .decoder = decoder}));
+    device->Reserve(kChunkSize);
+    const auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
+    const SegueFakeCounts before = fake_.Count();
+    ASSERT_TRUE(device->Load(work).ok());
+    ASSERT_FALSE(device->Preflight(work).has_value());
+    const SegueFakeCounts prepared = fake_.Count();
+    EXPECT_GT(prepared.launches, before.launches);
+    EXPECT_EQ(prepared.least_launches - before.least_launches, prepared.launches - before.launches);
+    ASSERT_FALSE(device->Apply(work).has_value());
+    EXPECT_GT(fake_.Count().launches, prepared.launches);
+    EXPECT_EQ(fake_.Count().least_launches, prepared.least_launches);
+    EXPECT_EQ(live.Read(), batch.target);
+  }
+}
+
+// An engine that makes a CUDA graph in a thread of its own, while a version is staged and scrubbed.
+TEST_F(CudaDeviceTest, WorksBesideACaptureUpToTheApply) {
+  const Batch batch(14);
+  const DeviceBytes live(fake_.driver, batch.base);
+  const auto device = MakeDevice(fake_.driver);
+  auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
+  std::vector<PartSums> parts(work.size());
+  for (std::size_t i = 0; i < work.size(); ++i) work[i].part = &parts[i];
+  fake_.Capture(true);
+  EXPECT_TRUE(device->Scan(work).ok());
+  ASSERT_TRUE(device->Load(work).ok());
+  ASSERT_FALSE(device->Preflight(work).has_value());
+  EXPECT_EQ(live.Read(), batch.base);
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  ASSERT_EQ(fake_.driver->cuThreadExchangeStreamCaptureMode(&mode), CUDA_SUCCESS);
+  EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_GLOBAL);  // As it was.
+  ASSERT_EQ(fake_.driver->cuThreadExchangeStreamCaptureMode(&mode), CUDA_SUCCESS);
+  fake_.Capture(false);
+  ASSERT_FALSE(device->Apply(work).has_value());
+  EXPECT_EQ(live.Read(), batch.target);
+}
+
 // A scrub scans again and again, at the least priority; an update need not wait until it lets go.
 TEST_F(CudaDeviceTest, ScansRunBesideAnUpdate) {
   const Batch batch(14);
@@ -335,7 +380,6 @@ TEST_F(CudaDeviceTest, ScansRunBesideAnUpdate) {
   auto scanned = work;
   for (std::size_t i = 0; i < work.size(); ++i) scanned[i].part = &parts[i];
   ASSERT_TRUE(device->Load(work).ok());
-  EXPECT_EQ(fake_.Count().least_launches, 0u);
   std::future<Status> scan;
   auto begin = [&] {
     scan = std::async(std::launch::async, [&] { return device->Scan(scanned); });
@@ -348,7 +392,6 @@ TEST_F(CudaDeviceTest, ScansRunBesideAnUpdate) {
   ASSERT_FALSE(device->Preflight(work).has_value());
   EXPECT_TRUE(scan.get().ok());
   for (std::size_t i = 0; i < work.size(); ++i) EXPECT_EQ(parts[i].before, work[i].before);
-  EXPECT_EQ(fake_.Count().least_launches, 1u);
 }
 
 TEST_F(CudaDeviceTest, KnowsItsMemory) {
@@ -356,27 +399,35 @@ TEST_F(CudaDeviceTest, KnowsItsMemory) {
   const auto device = MakeDevice(fake_.driver);
   const auto* address = reinterpret_cast<const std::byte*>(live.address());
   EXPECT_TRUE(device->CheckMemory(address, 100).ok());
-  EXPECT_EQ(device->CheckMemory(address, 102).code(), StatusCode::kInvalidArgument);
+  const Status beyond = device->CheckMemory(address, 102);
+  EXPECT_EQ(beyond.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(beyond.message().find("reaches beyond its allocation"), std::string::npos);
+  // Both ends are in the device's memory, what lies between is not.
+  const DeviceBytes other(fake_.driver, ByteVector(100));
+  const auto [low, high] = std::minmax({live.address(), other.address()});
+  EXPECT_EQ(device->CheckMemory(reinterpret_cast<const std::byte*>(low), high - low + 50).code(),
+            StatusCode::kInvalidArgument);
   const ByteVector host(100);
   EXPECT_EQ(device->CheckMemory(host.data(), 100).code(), StatusCode::kInvalidArgument);
 }
 
-TEST_F(CudaDeviceTest, UnloadGivesTheStreamsBack) {
+TEST_F(CudaDeviceTest, UnloadForgetsTheBatchAndReleaseGivesItsMemoryBack) {
   const Batch batch(40);
   const DeviceBytes live(fake_.driver, batch.base);
   const auto device = MakeDevice(fake_.driver);
   const auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
   ASSERT_TRUE(device->Load(work).ok());
+  const std::uint64_t loaded = fake_.Count().device_bytes;
   device->Unload();
-  const std::uint64_t before = fake_.Count().device_bytes;
   ASSERT_TRUE(device->Load(work).ok());
-  EXPECT_GT(fake_.Count().device_bytes, before + 1000);
+  EXPECT_EQ(fake_.Count().device_bytes, loaded);
   device->Unload();
-  EXPECT_EQ(fake_.Count().device_bytes, before);
   EXPECT_TRUE(device->Preflight(work).has_value());  // It is not loaded any more.
+  device->ReleaseStaging();
+  EXPECT_LT(fake_.Count().device_bytes + 1000, loaded);
 }
 
-// case H2: what a batch took is given back before the next one.
+// case H2: what a batch took serves the next one.
 TEST_F(CudaDeviceTest, MemoryDoesNotGrowOverUpdates) {
   const Batch batch(40);
   const DeviceBytes live(fake_.driver, batch.base);

@@ -86,8 +86,8 @@ Status CudaDiffer::Begin(const DifferOptions& options) {
     return Unsupported("the GPU has compute capability " + std::to_string(major) +
                        ".x; 8.0 or newer is needed");
   }
-  SEGUE_ASSIGN_OR_RETURN(find_stream_, MakeStream(driver(), StreamPriority::kGreatest));
-  SEGUE_ASSIGN_OR_RETURN(pack_stream_, MakeStream(driver(), StreamPriority::kGreatest));
+  SEGUE_ASSIGN_OR_RETURN(find_stream_, MakeStream(driver(), StreamPriority::kLeast));
+  SEGUE_ASSIGN_OR_RETURN(pack_stream_, MakeStream(driver(), StreamPriority::kLeast));
   SEGUE_ASSIGN_OR_RETURN(kernels_, KernelSet::Load(driver(), find_stream_.get()));
   return MakePasses(options);
 }

@@ -54,7 +54,8 @@ void WriteAt(std::byte* place, std::size_t index, const T& value) {
 Result<DecodePath> DecodePath::Make(const DriverPointer& driver) {
   DecodePath path;
   path.driver_ = driver;
-  SEGUE_ASSIGN_OR_RETURN(path.decoding_, MakeStream(driver, StreamPriority::kGreatest));
+  SEGUE_ASSIGN_OR_RETURN(path.decoding_before_, MakeStream(driver, StreamPriority::kLeast));
+  SEGUE_ASSIGN_OR_RETURN(path.decoding_in_pause_, MakeStream(driver, StreamPriority::kGreatest));
   for (unsigned i = 0; i < 2; ++i) {
     SEGUE_ASSIGN_OR_RETURN(path.decoded_[i], MakeEvent(driver));
     SEGUE_ASSIGN_OR_RETURN(path.used_[i], MakeEvent(driver));
@@ -102,7 +103,7 @@ Result<std::optional<Undecodable>> DecodePath::Decode(const Context& context, co
   const CUdeviceptr results = behind + ahead.results_offset;
   const std::uint64_t results_size = ahead.group.items.size() * ahead.result_size;
   SEGUE_CUDA_TRY(driver_, cuMemcpyHtoDAsync, behind, ahead.host,
-                 ahead.results_offset + results_size, decoding_.get());
+                 ahead.results_offset + results_size, decoding(context.run));
   std::optional<Undecodable> refused;
   if (context.stage.decoder() == Decoder::kEngine) {
     SEGUE_ASSIGN_OR_RETURN(refused, Submit(context, ahead, results));
@@ -111,8 +112,8 @@ Result<std::optional<Undecodable>> DecodePath::Decode(const Context& context, co
     SEGUE_RETURN_IF_ERROR(Launch(context, ahead, behind));
   }
   SEGUE_CUDA_TRY(driver_, cuMemcpyDtoHAsync, ahead.host + ahead.results_offset, results,
-                 results_size, decoding_.get());
-  SEGUE_CUDA_TRY(driver_, cuEventRecord, decoded_[ahead.slot].get(), decoding_.get());
+                 results_size, decoding(context.run));
+  SEGUE_CUDA_TRY(driver_, cuEventRecord, decoded_[ahead.slot].get(), decoding(context.run));
   return refused;
 }
 
@@ -124,10 +125,10 @@ Status DecodePath::Launch(const Context& context, const Ahead& ahead, CUdevicept
         return context.run.batch[item].encoding == DeviceEncoding::kSnappy;
       }));
   SEGUE_RETURN_IF_ERROR(
-      context.kernels.Launch(Kernel::kSnappyDecode, rows, snappy, results, decoding_.get()));
+      context.kernels.Launch(Kernel::kSnappyDecode, rows, snappy, results, decoding(context.run)));
   return context.kernels.Launch(Kernel::kLz4Decode, rows + snappy * sizeof(DecodeRow),
                                 ahead.group.items.size() - snappy,
-                                results + snappy * sizeof(DecodeResult), decoding_.get());
+                                results + snappy * sizeof(DecodeResult), decoding(context.run));
 }
 
 Result<std::optional<Undecodable>> DecodePath::Submit(const Context& context, const Ahead& ahead,
@@ -143,7 +144,7 @@ Result<std::optional<Undecodable>> DecodePath::Submit(const Context& context, co
   std::size_t error_index = params.size();
   const Status status =
       driver_->Check(driver_->cuMemBatchDecompressAsync(params.data(), params.size(), 0,
-                                                        &error_index, decoding_.get()),
+                                                        &error_index, decoding(context.run)),
                      "cuMemBatchDecompressAsync");
   if (status.ok()) return std::optional<Undecodable>();
   if (error_index >= params.size()) return status;
@@ -216,7 +217,7 @@ Result<std::optional<Undecodable>> DecodePath::Run(const KernelSet& kernels, Gro
   slots.Forget();
   Result<std::optional<Undecodable>> undecodable = RunGroups({kernels, slots, stage, run, stream});
   // Whatever came of it, nobody may still use the slots.
-  const Status decoded = Wait(decoding_.get());
+  const Status decoded = Wait(decoding(run));
   const Status used = Wait(stream);
   if (!undecodable.ok()) return undecodable;
   SEGUE_RETURN_IF_ERROR(decoded);

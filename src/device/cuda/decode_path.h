@@ -55,9 +55,14 @@ class DecodePath {
   Result<std::optional<Undecodable>> Finish(const Context& context, const Ahead& ahead);
   std::optional<Undecodable> Check(const Context& context, const Ahead& ahead) const;
   Status Wait(CUstream stream);
+  // In the pause nothing goes before the decoder, otherwise everything does.
+  CUstream decoding(const DenseRun& run) const {
+    return run.kernel == Kernel::kDenseApply ? decoding_in_pause_.get() : decoding_before_.get();
+  }
 
   DriverPointer driver_;
-  Stream decoding_;
+  Stream decoding_before_;
+  Stream decoding_in_pause_;
   std::array<Event, 2> decoded_;  // One a slot.
   std::array<Event, 2> used_;
 };

@@ -187,6 +187,31 @@ INSTANTIATE_TEST_SUITE_P(Decoders, DecoderTest,
                          ::testing::Values("engine", "multiprocessors", "processor"),
                          [](const auto& parameters) { return std::string(parameters.param); });
 
+// An engine that knows no bound writes what a block states; here far beyond slots and weights.
+TEST(DecodingEngine, NoBlockThatDecodesToAnotherSizeReachesTheEngine) {
+  FakeDriver fake;
+  fake.SetEngine();
+  fake.EngineGoesWrong(kFakeEngineUnbounded);
+  const DeviceBytes live(fake.driver, ByteVector(1 << 20));
+  // A literal, then a run of 255 times as many bytes as the block has.
+  ByteVector block = {std::byte{0x1f}, std::byte{7}, std::byte{1}, std::byte{0}};
+  block.insert(block.end(), 600'000, std::byte{255});
+  block.insert(block.end(), {std::byte{0}, std::byte{0x10}, std::byte{9}});
+  const auto device = Must(MakeCudaDevice(fake.driver, {.threads = 2, .decoder = "engine"}));
+  device->Reserve(1 << 20);
+  ChunkWork work;
+  work.encoding = DeviceEncoding::kLz4;
+  work.dense = block;
+  work.live = reinterpret_cast<std::byte*>(live.address());
+  work.size = 1 << 20;
+  const std::vector<ChunkWork> batch = {work};
+  ASSERT_TRUE(device->Load(batch).ok());
+  const auto fault = device->Preflight(batch);
+  ASSERT_TRUE(fault.has_value());
+  EXPECT_EQ(fault->verdict, ChunkVerdict::kPayloadDiffers);
+  EXPECT_EQ(fake.Count().decompressions, 0u);
+}
+
 // Chunks of the batch that the GPU decodes, in groups of three, by the path itself.
 class DecodePathTest : public ::testing::Test {
  protected:
@@ -198,7 +223,7 @@ class DecodePathTest : public ::testing::Test {
     for (std::size_t i = 0; i < work_.size(); ++i) {
       if (work_[i].encoding != DeviceEncoding::kSparse) dense.push_back(i);
     }
-    stage_.Plan(decoder, Must(AskDecoder(*context_, decoder)), work_, dense);
+    stage_.Plan(decoder, Must(AskDecoder(*context_, decoder)), work_, dense, pool_);
     ASSERT_TRUE(stage_.Load(fake_.driver, 0, slots_.host(), stream_.get(), work_).ok());
     ASSERT_EQ(stage_.items().size(), 20u);
     ASSERT_EQ(fake_.driver->cuStreamSynchronize(stream_.get()), CUDA_SUCCESS);
@@ -228,6 +253,7 @@ class DecodePathTest : public ::testing::Test {
   }
 
   FakeDriver fake_;
+  WorkerPool pool_{2};
   ContextPointer context_ = Must(Context::Make(fake_.driver, 0));
   InContext in_context_{fake_.driver};
   Stream stream_ = Must(MakeStream(fake_.driver, StreamPriority::kGreatest));

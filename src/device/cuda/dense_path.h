@@ -25,6 +25,8 @@ class DensePath {
                                          const DenseRun& run, CUstream stream);
   // What a decoder here has to say of one chunk.
   Status Examine(const ChunkWork& work);
+  // Nobody else's while Run() is under way.
+  WorkerPool& pool() { return *pool_; }
 
  private:
   std::optional<Undecodable> Decode(const DenseRun& run, const Group& group, std::byte* slot);

@@ -78,16 +78,20 @@ class DeviceMapping::Impl {
     const DriverPointer& driver = context_->driver();
     CUipcMemHandle handle = {};
     std::memcpy(&handle, share.handle.data(), sizeof(handle));
-    CUdeviceptr base = 0;
-    SEGUE_CUDA_TRY(driver, cuIpcOpenMemHandle, &base, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-    mapped_ = Owned<CUdeviceptr>(driver, base, driver->cuIpcCloseMemHandle);
-    std::size_t allocated = 0;
-    SEGUE_CUDA_TRY(driver, cuMemGetAddressRange, &base, &allocated, base);
-    if (share.offset > allocated || share.size > allocated - share.offset) {
-      return InvalidArgument("the share reaches beyond its allocation of " +
-                             std::to_string(allocated) + " bytes");
+    // The driver may map more than the allocation, so that the range around it begins before it:
+    // the offset counts from what was opened.
+    CUdeviceptr opened = 0;
+    SEGUE_CUDA_TRY(driver, cuIpcOpenMemHandle, &opened, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    mapped_ = Owned<CUdeviceptr>(driver, opened, driver->cuIpcCloseMemHandle);
+    CUdeviceptr range = 0;
+    std::size_t range_size = 0;
+    SEGUE_CUDA_TRY(driver, cuMemGetAddressRange, &range, &range_size, opened);
+    const std::uint64_t room = range + range_size - opened;
+    if (share.offset > room || share.size > room - share.offset) {
+      return InvalidArgument("the share reaches beyond its allocation of " + std::to_string(room) +
+                             " bytes");
     }
-    data_ = reinterpret_cast<std::byte*>(base + share.offset);
+    data_ = reinterpret_cast<std::byte*>(opened + share.offset);
     size_ = share.size;
     // Another GPU's memory can be mapped too.
     return CheckDeviceMemory(*context_, data_, size_);

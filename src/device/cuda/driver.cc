@@ -40,7 +40,8 @@ Status Driver::Find() {
 
 Result<std::shared_ptr<const Driver>> Driver::Load(const std::string& library) {
   const std::shared_ptr<Driver> driver(new Driver);
-  driver->library_ = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  // Never unloaded: the driver has threads and exit handlers of its own.
+  driver->library_ = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (driver->library_ == nullptr) {
     const char* const reason = dlerror();
     return Unsupported(std::string("no CUDA driver: ") + (reason != nullptr ? reason : library));

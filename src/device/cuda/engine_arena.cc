@@ -31,6 +31,7 @@ Result<EngineArena> EngineArena::Make(const StagingMemory& memory, CUdevice devi
   mapping.size = DivideUp(size, granularity) * granularity;
   SEGUE_ASSIGN_OR_RETURN(mapping.charge, memory.Charge(mapping.size, "host memory"));
   SEGUE_CUDA_TRY(driver, cuMemCreate, &mapping.handle, mapping.size, &kind, 0);
+  mapping.charge = memory.Hold(mapping.size, std::move(mapping.charge));
   mapping.has_handle = true;
   SEGUE_CUDA_TRY(driver, cuMemAddressReserve, &mapping.address, mapping.size, 0, 0, 0);
   SEGUE_CUDA_TRY(driver, cuMemMap, mapping.address, mapping.size, 0, mapping.handle, 0);

@@ -21,6 +21,7 @@ class EngineArena {
 
   // The same place for the host and the device.
   CUdeviceptr address() const { return mapping_ != nullptr ? mapping_->address : 0; }
+  std::uint64_t size() const { return mapping_ != nullptr ? mapping_->size : 0; }
   std::byte* data() const { return reinterpret_cast<std::byte*>(address()); }
 
  private:

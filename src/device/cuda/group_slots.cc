@@ -23,8 +23,18 @@ std::uint64_t Aligned(std::uint64_t size) { return DivideUp(size, kAlignment) * 
 }  // namespace
 
 Result<GroupSlots> GroupSlots::MakeOf(const StagingMemory& memory, const GroupSizes& sizes) {
+  const std::uint64_t all = 2 * (sizes.host + sizes.device + 2 * kRowsRoom + 2 * kSumsSize);
+  std::shared_ptr<const void> charge;
+  SEGUE_ASSIGN_OR_RETURN(charge, memory.Charge(all, "slots"));
+  return MakeAgain(memory, sizes, std::move(charge));
+}
+
+Result<GroupSlots> GroupSlots::MakeAgain(const StagingMemory& budget, const GroupSizes& sizes,
+                                         std::shared_ptr<const void> charge) {
+  const StagingMemory memory = budget.Charged();
   GroupSlots slots;
   slots.driver_ = memory.driver();
+  slots.charge_ = std::move(charge);
   slots.room_ = sizes;
   SEGUE_ASSIGN_OR_RETURN(slots.host_, Slots::Make(memory, sizes.host + kRowsRoom));
   for (unsigned i = 0; i < 2; ++i) {

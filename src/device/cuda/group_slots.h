@@ -54,7 +54,12 @@ class GroupSlots {
   // chunk of `chunk_size_max` bytes.
   static Result<GroupSlots> Make(const StagingMemory& memory, std::uint64_t chunk_size_max,
                                  const GroupSizes& wish);
+  // Of exactly that room, which `charge` (of slots before) has in the budget already.
+  static Result<GroupSlots> MakeAgain(const StagingMemory& memory, const GroupSizes& room,
+                                      std::shared_ptr<const void> charge);
 
+  // In the budget; whoever holds it may have these slots again.
+  const std::shared_ptr<const void>& charge() const { return charge_; }
   // Bytes of chunks that a group may have.
   const GroupSizes& room() const { return room_; }
   // As many of `items` as go into one group of up to `room` bytes, from the first on.
@@ -77,6 +82,7 @@ class GroupSlots {
   static Result<GroupSlots> MakeOf(const StagingMemory& memory, const GroupSizes& sizes);
 
   DriverPointer driver_;
+  std::shared_ptr<const void> charge_;  // Of all of it.
   GroupSizes room_;
   Slots host_;
   std::array<DeviceBuffer, 2> device_;

@@ -66,6 +66,13 @@ Status LoadedBatch::LoadViews(const StagingMemory& memory, Slots& slots, CUstrea
   return uploader.Finish();
 }
 
+void LoadedBatch::Forget() {
+  views_.clear();
+  sparse_.clear();
+  dense_.clear();
+  sparse_rows_ = 0;
+}
+
 Status LoadedBatch::Allocate(const StagingMemory& memory, std::uint64_t size) {
   if (memory_.size >= size) return {};
   memory_ = {};  // Not both at a time.

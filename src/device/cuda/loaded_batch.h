@@ -27,6 +27,9 @@ class LoadedBatch {
   Status LoadViews(const StagingMemory& memory, Slots& slots, CUstream stream,
                    std::span<const ChunkWork> batch);
 
+  // The batch is gone; its memory stays for the next one.
+  void Forget();
+
   // Work of encoding `sparse`, ascending: what row i stands for.
   std::span<const std::size_t> sparse() const { return sparse_; }
   std::span<const std::size_t> dense() const { return dense_; }

@@ -18,7 +18,8 @@ Result<std::shared_ptr<Accelerator>> OpenAccelerator(const std::string& name, un
                                                         .threads = threads,
                                                         .decoder = options.decoder,
                                                         .memory_max = options.memory_max,
-                                                        .keeps_slots = options.keep_slots});
+                                                        .keeps_slots = options.keep_slots,
+                                                        .keeps_batch = options.keep_batch});
 }
 
 Result<std::shared_ptr<Differ>> OpenDiffer(const std::string& name, const DifferOptions& options) {

@@ -3,6 +3,7 @@
 // Making and giving back.
 #include "device/cuda/owners.h"
 
+#include <algorithm>
 #include <string>
 
 namespace segue::cuda {
@@ -11,6 +12,25 @@ namespace {
 // The driver's message with what was asked for.
 Status WithSize(const Status& status, const char* what, std::uint64_t size) {
   return status.WithContext(std::to_string(size) + " bytes of " + what);
+}
+
+bool IsDeviceMemory(const Context& context, CUdeviceptr at) {
+  const Driver& driver = *context.driver();
+  CUmemorytype kind = {};
+  int ordinal = -1;
+  return driver.cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at) ==
+             CUDA_SUCCESS &&
+         driver.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at) ==
+             CUDA_SUCCESS &&
+         kind == CU_MEMORYTYPE_DEVICE && ordinal == context.device();
+}
+
+// Behind the allocation that `at` is in; `at` where there is none.
+CUdeviceptr EndOfRange(const Driver& driver, CUdeviceptr at) {
+  CUdeviceptr base = 0;
+  std::size_t size = 0;
+  if (driver.cuMemGetAddressRange(&base, &size, at) != CUDA_SUCCESS) return at;
+  return std::max(at, base + size);
 }
 
 }  // namespace
@@ -36,27 +56,36 @@ Context::~Context() {
 ContextScope::ContextScope(const Context& context)
     : context_(context),
       status_(context.driver()->Check(context.driver()->cuCtxPushCurrent(context.get()),
-                                      "cuCtxPushCurrent")) {}
+                                      "cuCtxPushCurrent")) {
+  if (!status_.ok()) return;
+  const Driver& driver = *context.driver();
+  status_ = driver.Check(driver.cuThreadExchangeStreamCaptureMode(&mode_),
+                         "cuThreadExchangeStreamCaptureMode");
+  CUcontext popped = nullptr;
+  if (!status_.ok()) driver.cuCtxPopCurrent(&popped);
+}
 
 ContextScope::~ContextScope() {
+  if (!status_.ok()) return;
   CUcontext popped = nullptr;
-  if (status_.ok()) context_.driver()->cuCtxPopCurrent(&popped);
+  context_.driver()->cuThreadExchangeStreamCaptureMode(&mode_);
+  context_.driver()->cuCtxPopCurrent(&popped);
 }
 
 Status CheckDeviceMemory(const Context& context, const std::byte* address, std::uint64_t size) {
-  const Driver& driver = *context.driver();
-  // Both ends, as a buffer may begin in one allocation and be said to reach over the next.
-  for (const std::byte* place : {address, address + (size == 0 ? 0 : size - 1)}) {
-    CUmemorytype kind = {};
-    int ordinal = -1;
-    const auto at = reinterpret_cast<CUdeviceptr>(place);
-    const bool is_known =
-        driver.cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at) == CUDA_SUCCESS &&
-        driver.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at) ==
-            CUDA_SUCCESS;
-    if (is_known && kind == CU_MEMORYTYPE_DEVICE && ordinal == context.device()) continue;
-    return InvalidArgument("it is not in the memory of CUDA device " +
-                           std::to_string(context.device()));
+  const auto begin = reinterpret_cast<CUdeviceptr>(address);
+  const CUdeviceptr end = begin + std::max<std::uint64_t>(size, 1);
+  const std::string device = "CUDA device " + std::to_string(context.device());
+  for (CUdeviceptr at = begin; at < end;) {
+    const CUdeviceptr next = IsDeviceMemory(context, at) ? EndOfRange(*context.driver(), at) : at;
+    if (next > at) {
+      at = next;
+    } else if (at == begin) {
+      return InvalidArgument("it is not in the memory of " + device);
+    } else {
+      return InvalidArgument("it reaches beyond its allocation: " + std::to_string(at - begin) +
+                             " of its " + std::to_string(size) + " bytes are memory of " + device);
+    }
   }
   return {};
 }
@@ -94,7 +123,12 @@ Result<DeviceBuffer> AllocateDevice(const DriverPointer& driver, std::uint64_t s
 Result<PinnedBuffer> AllocatePinned(const DriverPointer& driver, std::uint64_t size) {
   if (size == 0) return PinnedBuffer();
   void* address = nullptr;
-  const Status status = driver->Check(driver->cuMemHostAlloc(&address, size, 0), "cuMemHostAlloc");
+  const CUresult result = driver->cuMemHostAlloc(&address, size, 0);
+  Status status = driver->Check(result, "cuMemHostAlloc");
+  // A container that may lock no pages, or a system that has none left to lock.
+  if (result == CUDA_ERROR_NOT_PERMITTED || result == CUDA_ERROR_OPERATING_SYSTEM) {
+    status = ResourceExhausted(status.message());
+  }
   if (!status.ok()) return WithSize(status, "pinned host memory", size);
   return PinnedBuffer{Owned<void*>(driver, address, driver->cuMemFreeHost), size};
 }

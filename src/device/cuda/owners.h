@@ -97,7 +97,9 @@ class Context {
 };
 using ContextPointer = std::shared_ptr<const Context>;
 
-// Makes the context the thread's own while it lives; then the one before is again.
+// Makes the context the thread's own while it lives; then the one before is again. A stream that
+// another thread captures meanwhile does not forbid what is done here (relaxed mode): nothing of it
+// touches that stream. Waiting for all of the context is refused all the same.
 class ContextScope {
  public:
   explicit ContextScope(const Context& context);
@@ -109,13 +111,15 @@ class ContextScope {
  private:
   const Context& context_;
   Status status_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
-// InvalidArgument unless `size` bytes from `address` on are memory of the context's device, whose
-// scope the caller has.
+// InvalidArgument unless `size` bytes from `address` on are memory of the context's device, all of
+// them, in one allocation or in several that adjoin. The caller has the context's scope.
 Status CheckDeviceMemory(const Context& context, const std::byte* address, std::uint64_t size);
 
-// The greatest priority runs first; a stream of the least one gives way to all others.
+// The greatest priority runs first. The least one is that of every stream for which none was asked,
+// an engine's among them: it gives way to no such stream, and shares the device with them.
 enum class StreamPriority { kGreatest, kLeast };
 
 Result<Stream> MakeStream(const DriverPointer& driver, StreamPriority priority);

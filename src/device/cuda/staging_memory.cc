@@ -3,6 +3,7 @@
 // Counting, and what is taken where the first choice is refused.
 #include "device/cuda/staging_memory.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <set>
@@ -13,6 +14,7 @@ namespace segue::cuda {
 struct StagingMemory::Ledger {
   std::mutex mutex;
   StagingUse use;
+  std::uint64_t held = 0;
   std::set<std::string> said;
 };
 
@@ -32,6 +34,7 @@ StagingMemory::StagingMemory(DriverPointer driver, std::uint64_t max)
 
 Result<std::shared_ptr<const void>> StagingMemory::Charge(std::uint64_t size,
                                                           const char* what) const {
+  if (!charges_) return std::shared_ptr<const void>();
   const std::lock_guard lock(ledger_->mutex);
   StagingUse& use = ledger_->use;
   if (use.max != 0 && size > use.max - use.bytes) {
@@ -40,11 +43,28 @@ Result<std::shared_ptr<const void>> StagingMemory::Charge(std::uint64_t size,
                              std::to_string(use.max) + " bytes that memory_max allows are taken");
   }
   use.bytes += size;
-  if (use.bytes > use.peak) use.peak = use.bytes;
   return std::shared_ptr<const void>(ledger_.get(), [ledger = ledger_, size](const void*) {
     const std::lock_guard give_back(ledger->mutex);
     ledger->use.bytes -= size;
   });
+}
+
+std::shared_ptr<const void> StagingMemory::Hold(std::uint64_t size,
+                                                std::shared_ptr<const void> charge) const {
+  const std::lock_guard lock(ledger_->mutex);
+  ledger_->held += size;
+  ledger_->use.peak = std::max(ledger_->use.peak, ledger_->held);
+  return std::shared_ptr<const void>(
+      ledger_.get(), [ledger = ledger_, size, charge = std::move(charge)](const void*) {
+        const std::lock_guard give_back(ledger->mutex);
+        ledger->held -= size;
+      });
+}
+
+StagingMemory StagingMemory::Charged() const {
+  StagingMemory memory = *this;
+  memory.charges_ = false;
+  return memory;
 }
 
 Result<DeviceBuffer> StagingMemory::Device(std::uint64_t size) const {
@@ -53,7 +73,7 @@ Result<DeviceBuffer> StagingMemory::Device(std::uint64_t size) const {
   SEGUE_ASSIGN_OR_RETURN(charge, Charge(size, "device memory"));
   DeviceBuffer buffer;
   SEGUE_ASSIGN_OR_RETURN(buffer, AllocateDevice(driver_, size));
-  buffer.charge = std::move(charge);
+  buffer.charge = Hold(size, std::move(charge));
   return buffer;
 }
 
@@ -73,7 +93,7 @@ Result<PinnedBuffer> StagingMemory::Host(std::uint64_t size) const {
   } else {
     return pinned.status();
   }
-  buffer.charge = std::move(charge);
+  buffer.charge = Hold(size, std::move(charge));
   return buffer;
 }
 

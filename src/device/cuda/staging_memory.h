@@ -25,8 +25,13 @@ class StagingMemory {
   Result<DeviceBuffer> Device(std::uint64_t size) const;
   // Pinned, or pageable where that is refused.
   Result<PinnedBuffer> Host(std::uint64_t size) const;
-  // Counts `size` bytes as taken until the result goes.
+  // Counts `size` bytes of the budget as taken until the result goes, whether or not anything is
+  // held for them yet. `what`: for the refusal.
   Result<std::shared_ptr<const void>> Charge(std::uint64_t size, const char* what) const;
+  // `size` bytes that are held now, until the result goes and `charge` with it: for the peak.
+  std::shared_ptr<const void> Hold(std::uint64_t size, std::shared_ptr<const void> charge) const;
+  // The same memory for who has charged all of it already.
+  StagingMemory Charged() const;
 
   StagingUse use() const;
   // One line on the standard error stream that says what is done instead, and why; once for each
@@ -37,6 +42,7 @@ class StagingMemory {
   struct Ledger;
   DriverPointer driver_;
   std::shared_ptr<Ledger> ledger_;
+  bool charges_ = true;
 };
 
 }  // namespace segue::cuda

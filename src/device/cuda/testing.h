@@ -44,6 +44,8 @@ class FakeDriver {
                                        CU_MEM_DECOMPRESS_ALGORITHM_LZ4) {
     Find<SegueFakeEngine>(kFakeEngine)(algorithms, size_max, host_node);
   }
+  // From now on another thread captures a stream, or none does.
+  void Capture(bool on) { Find<SegueFakeCapture>(kFakeCapture)(on ? 1 : 0); }
   void EngineGoesWrong(SegueFakeEngineFault fault, unsigned skip = 0, std::size_t block = 0) {
     const auto before = static_cast<unsigned>(Count().decompressions);
     Find<SegueFakeEngineGoesWrong>(kFakeEngineGoesWrong)(fault, before + skip, block);

@@ -16,7 +16,8 @@ constexpr GroupSizes kDecodeSizes = {32 << 20, 128 << 20};
 
 }  // namespace
 
-Status UpdateStaging::Choose(const std::string& decoder) {
+Status UpdateStaging::Choose(const std::string& decoder, WorkerPool& pool) {
+  pool_ = &pool;
   SEGUE_ASSIGN_OR_RETURN(decoder_, ChooseDecoder(*context_, decoder));
   decoder_used_ = decoder_;
   wish_ = kSizes;
@@ -30,19 +31,49 @@ void UpdateStaging::Reserve(std::uint64_t chunk_size_max) {
 Status UpdateStaging::MakeSlots(const GroupSizes& wish) {
   const bool fits = asked_.host >= wish.host && asked_.device >= wish.device;
   if (slots_ && fits && slots_->room().host >= chunk_size_max_) return {};
+  if (!slots_ && parked_ && fits && parked_room_.host >= chunk_size_max_) {
+    Result<GroupSlots> again = GroupSlots::MakeAgain(memory_, parked_room_, parked_);
+    if (again.ok()) {
+      slots_ = std::move(again).value();
+      return {};
+    }
+    if (again.status().code() != StatusCode::kResourceExhausted) return again.status();
+  }
   slots_.reset();  // Not both at a time.
+  parked_.reset();
   SEGUE_ASSIGN_OR_RETURN(slots_, GroupSlots::Make(memory_, chunk_size_max_, wish));
   asked_ = wish;
   return {};
 }
 
+void UpdateStaging::ParkSlots() {
+  if (slots_ && loaded_count_ != 0) {
+    parked_ = slots_->charge();
+    parked_room_ = slots_->room();
+  }
+  slots_.reset();
+  if (loaded_count_ == 0) parked_.reset();
+}
+
 void UpdateStaging::Unload() {
+  loaded_.Forget();
+  blocks_.Forget();
+  loaded_count_ = 0;
+  wish_ = kSizes;
+}
+
+void UpdateStaging::ReleaseBatch() {
+  Unload();
   loaded_ = {};
   blocks_ = {};
-  loaded_count_ = 0;
   device_sums_ = {};
   host_sums_ = {};
-  wish_ = kSizes;
+  holds_more_ = false;
+}
+
+void UpdateStaging::Release() {
+  ReleaseBatch();
+  ParkSlots();
 }
 
 // Compressed chunks where the GPU's decoder reads them. Where the engine's memory cannot be had,
@@ -51,7 +82,7 @@ Status UpdateStaging::LoadBlocks(std::span<const ChunkWork> batch, CUstream stre
                                  bool smallest) {
   DecoderReach reach;
   SEGUE_ASSIGN_OR_RETURN(reach, AskDecoder(*context_, decoder));
-  blocks_.Plan(decoder, reach, batch, loaded_.dense());
+  blocks_.Plan(decoder, reach, batch, loaded_.dense(), *pool_);
   if (!smallest && !blocks_.items().empty()) wish_ = kDecodeSizes;
   SEGUE_RETURN_IF_ERROR(MakeSlots(wish_));
   decoder_used_ = decoder;
@@ -81,22 +112,28 @@ Status UpdateStaging::LoadWith(std::span<const ChunkWork> batch, CUstream stream
   return {};
 }
 
-// Where the batch finds no room beside the slots, they become as small as can be; and where that is
-// not enough, compressed chunks stay on the host, for the processor to decode.
+// What batches before have left goes first. Where the batch finds no room beside the slots, they
+// become as small as can be; and where that is not enough, compressed chunks stay on the host, for
+// the processor to decode.
 Status UpdateStaging::Load(std::span<const ChunkWork> batch, CUstream stream) {
-  loaded_count_ = 0;
+  Unload();
+  if (batch.empty()) return {};
   Status status = LoadWith(batch, stream, decoder_, /*smallest=*/false);
+  if (status.code() == StatusCode::kResourceExhausted && holds_more_) {
+    Release();
+    status = LoadWith(batch, stream, decoder_, /*smallest=*/false);
+  }
   for (const Decoder decoder : {decoder_, Decoder::kProcessor}) {
     if (status.code() != StatusCode::kResourceExhausted) break;
     memory_.Say("staging in groups of one chunk, decoder: " + std::string(DecoderName(decoder)),
                 status.message());
-    Unload();
-    DropSlots();
+    Release();
     status = LoadWith(batch, stream, decoder, /*smallest=*/true);
     if (decoder_ == Decoder::kProcessor) break;
   }
+  holds_more_ = status.ok();
   if (status.ok()) return {};
-  Unload();
+  Release();
   return status.WithContext("an update of " + std::to_string(batch.size()) + " chunks");
 }
 

@@ -22,17 +22,24 @@ class UpdateStaging {
   UpdateStaging(ContextPointer context, std::uint64_t memory_max)
       : context_(std::move(context)), memory_(context_->driver(), memory_max) {}
 
-  // By name, as ChooseDecoder() takes it.
-  Status Choose(const std::string& decoder);
+  // By name, as ChooseDecoder() takes it. `pool` looks at chunks in Load(), and outlives this.
+  Status Choose(const std::string& decoder, WorkerPool& pool);
   void Reserve(std::uint64_t chunk_size_max);
 
   // Everything is enqueued on `stream`, and has run when this returns. ResourceExhausted: it does
   // not fit, even where everything is as small as can be; nothing is held then.
   Status Load(std::span<const ChunkWork> batch, CUstream stream);
+  // Forgets the batch; its memory stays for the next one.
   void Unload();
   // Slots as the batch wants them, or as large as usual.
   Status MakeSlots() { return MakeSlots(wish_); }
-  void DropSlots() { slots_.reset(); }
+  // Between calls: the slots go, and while a batch is loaded their place in the budget stays, so
+  // that nobody else has it when the apply takes them again.
+  void ParkSlots();
+  // The batch and its memory go.
+  void ReleaseBatch();
+  // The slots too.
+  void Release();
 
   const StagingMemory& memory() const { return memory_; }
   const LoadedBatch& loaded() const { return loaded_; }
@@ -57,11 +64,15 @@ class UpdateStaging {
   Decoder decoder_ = Decoder::kProcessor;                   // As chosen.
   std::atomic<Decoder> decoder_used_{Decoder::kProcessor};  // For a batch.
   std::optional<GroupSlots> slots_;
-  GroupSizes wish_;   // Of the batch.
-  GroupSizes asked_;  // As which the slots were made.
+  GroupSizes wish_;                     // Of the batch.
+  GroupSizes asked_;                    // As which the slots were made.
+  std::shared_ptr<const void> parked_;  // Of slots that are not there now,
+  GroupSizes parked_room_;              // which had this room.
+  WorkerPool* pool_ = nullptr;
   LoadedBatch loaded_;
   BlockStage blocks_;
   std::size_t loaded_count_ = 0;
+  bool holds_more_ = false;  // Memory of a batch before.
   DeviceBuffer device_sums_;
   PinnedBuffer host_sums_;
 };
