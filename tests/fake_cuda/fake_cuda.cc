@@ -246,11 +246,10 @@ void FlipBit(Kernel kernel, CUdeviceptr rows) {
   }
 }
 
-void RunKernel(Kernel kernel, const Arguments& arguments, std::uint64_t blocks) {
-  if (World::Get().flips) FlipBit(kernel, arguments.rows);
+void RunKernel(Kernel kernel, const Arguments& arguments, std::uint64_t warps) {
+  if (World::Get().flips && arguments.row_count != 0) FlipBit(kernel, arguments.rows);
   const auto* const words = reinterpret_cast<const std::uint32_t*>(arguments.keys);
   const WordKeys keys = {{words, words + segue::kDigestBlockWords}};
-  const std::uint64_t warps = blocks * segue::cuda::kWarpsPerBlock;
   if (kernel == Kernel::kSnappyDecode || kernel == Kernel::kLz4Decode) {
     return RunDecoder(kernel, arguments, warps);
   }
@@ -665,8 +664,8 @@ CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned g
                                 unsigned block_z, unsigned, CUstream stream, void** arguments,
                                 void**) {
   SEGUE_FAKE_IN_CONTEXT(cuLaunchKernel);
-  if (grid_x == 0 || grid_y * grid_z * block_y * block_z != 1 ||
-      block_x != segue::cuda::kBlockThreads) {
+  if (grid_x == 0 || grid_y * grid_z * block_y * block_z != 1 || block_x == 0 ||
+      block_x > segue::cuda::kBlockThreadsMax || block_x % segue::cuda::kLaneCount != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const auto kernel = static_cast<Kernel>(reinterpret_cast<std::uintptr_t>(function) - 1);
@@ -677,7 +676,8 @@ CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned g
   std::memcpy(&taken.sums, arguments[3], sizeof(taken.sums));
   ++World::Get().launches;
   if (reinterpret_cast<FakeStream*>(stream)->priority == 0) ++World::Get().least_launches;
-  return World::Get().Enqueue(stream, [=] { RunKernel(kernel, taken, grid_x); });
+  const std::uint64_t warps = std::uint64_t{grid_x} * block_x / segue::cuda::kLaneCount;
+  return World::Get().Enqueue(stream, [=] { RunKernel(kernel, taken, warps); });
 }
 
 CUresult CUDAAPI cuMemGetAllocationGranularity(std::size_t* granularity, const CUmemAllocationProp*,

@@ -76,7 +76,7 @@ DecodePath::Ahead DecodePath::Prepare(const Context& context, Group group, std::
   ahead.group = std::move(group);
   ahead.slot = context.slots.host().current();
   ahead.host = host;
-  ahead.rows_offset = count * sizeof(DenseRow);
+  ahead.rows_offset = ahead.group.row_count * sizeof(DenseRow);
   ahead.results_offset = ahead.rows_offset + (is_engine ? 0 : count * sizeof(DecodeRow));
   ahead.result_size = is_engine ? sizeof(kNotWritten) : sizeof(DecodeResult);
   for (std::size_t i = 0; i < count; ++i) ahead.order.push_back(i);

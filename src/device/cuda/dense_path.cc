@@ -44,7 +44,7 @@ Status DensePath::Enqueue(const KernelSet& kernels, GroupSlots& slots, const Den
   slots.WriteRows(run, group, slot + group.rows_offset);
   const DriverPointer& driver = slots.host().driver();
   SEGUE_CUDA_TRY(driver, cuMemcpyHtoDAsync, slots.device(), slot,
-                 group.rows_offset + group.items.size() * sizeof(DenseRow), stream);
+                 group.rows_offset + group.row_count * sizeof(DenseRow), stream);
   SEGUE_RETURN_IF_ERROR(slots.Launch(kernels, run, group, slots.host().current(), stream));
   return slots.host().Release(stream);
 }

@@ -12,9 +12,20 @@ namespace {
 #define SEGUE_CUDA_TEXT(name) #name
 #define SEGUE_CUDA_SYMBOL(name) SEGUE_CUDA_TEXT(name)
 
-constexpr int kDriverVersionMin = 12'000;  // 12.0
+std::string VersionText(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
 
 }  // namespace
+
+Status CheckDriverVersion(int version) {
+  // A driver takes machine code of every toolkit of its own major version, and of older ones.
+  constexpr int kVersionMin = CUDA_VERSION / 1000 * 1000;
+  if (version >= kVersionMin) return {};
+  return Unsupported(
+      "the CUDA driver speaks version " + VersionText(version) + "; " + VersionText(kVersionMin) +
+      " or newer is needed, as the kernels are built by " + VersionText(CUDA_VERSION));
+}
 
 Driver::~Driver() {
   if (library_ != nullptr) dlclose(library_);
@@ -54,10 +65,7 @@ Result<std::shared_ptr<const Driver>> Driver::Load(const std::string& library) {
                                driver->Check(driver->cuDeviceGetCount(&count), "count")}) {
     if (!status.ok()) return Unsupported("no CUDA device: " + status.message());
   }
-  if (version < kDriverVersionMin) {
-    return Unsupported("the CUDA driver speaks version " + std::to_string(version / 1000) + "." +
-                       std::to_string(version % 1000 / 10) + "; 12.0 or newer is needed");
-  }
+  SEGUE_RETURN_IF_ERROR(CheckDriverVersion(version));
   if (count == 0) return Unsupported("no CUDA device: the driver knows none");
   return std::shared_ptr<const Driver>(driver);
 }

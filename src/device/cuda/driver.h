@@ -72,6 +72,10 @@ namespace segue::cuda {
 // The library of every machine with an NVIDIA driver.
 inline constexpr const char* kDriverLibrary = "libcuda.so.1";
 
+// Unsupported for a driver of an older major version (1000 * major + 10 * minor) than the toolkit
+// that the kernels are built by.
+Status CheckDriverVersion(int version);
+
 class Driver {
  public:
   // Unsupported where the library is not there, is too old, or knows no device.

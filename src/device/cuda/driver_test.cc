@@ -35,6 +35,20 @@ TEST(DriverTest, WithoutADeviceIsUnsupported) {
   }
 }
 
+// The kernels' image is of the toolkit whose header this is.
+TEST(DriverTest, MustBeOfTheToolkitsMajorVersionOrNewer) {
+  constexpr int kMajor = CUDA_VERSION / 1000;
+  for (const int version : {kMajor * 1000, CUDA_VERSION, CUDA_VERSION + 10, kMajor * 1000 + 1000}) {
+    EXPECT_TRUE(CheckDriverVersion(version).ok()) << version;
+  }
+  for (const int version : {kMajor * 1000 - 1, kMajor * 1000 - 910, 11'040, 0}) {
+    const Status status = CheckDriverVersion(version);
+    EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+    EXPECT_THAT(status.message(), HasSubstr(std::to_string(kMajor) + ".0 or newer is needed"));
+  }
+  EXPECT_THAT(CheckDriverVersion(11'040).message(), HasSubstr("speaks version 11.4;"));
+}
+
 TEST(DriverTest, ErrorsNameTheCall) {
   FakeDriver fake;
   EXPECT_TRUE(fake.driver->Check(CUDA_SUCCESS, "cuX").ok());

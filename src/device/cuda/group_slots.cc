@@ -4,10 +4,12 @@
 #include "device/cuda/group_slots.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <string>
 
 #include "base/bytes.h"
+#include "device/cuda/diff_rows.h"
 
 namespace segue::cuda {
 namespace {
@@ -15,10 +17,39 @@ namespace {
 constexpr std::uint64_t kAlignment = 256;
 // Of a decoder too, whose rows and results lie behind those of the kernel.
 constexpr std::uint64_t kRowsRoom =
-    GroupSlots::kGroupCountMax * (sizeof(DenseRow) + sizeof(DecodeRow) + sizeof(DecodeResult));
-constexpr std::uint64_t kSumsSize = GroupSlots::kGroupCountMax * sizeof(RowSums);
+    GroupSlots::kGroupRowsMax * sizeof(DenseRow) +
+    GroupSlots::kGroupCountMax * (sizeof(DecodeRow) + sizeof(DecodeResult));
+constexpr std::uint64_t kSumsSize = GroupSlots::kGroupRowsMax * sizeof(RowSums);
 
 std::uint64_t Aligned(std::uint64_t size) { return DivideUp(size, kAlignment) * kAlignment; }
+
+std::uint64_t RowCount(std::uint64_t chunk_size, std::uint64_t segment_size) {
+  return std::max<std::uint64_t>(DivideUp(chunk_size, segment_size), 1);
+}
+
+// Cuts chunks of `size` bytes together so that there are rows enough, and not many more.
+std::uint64_t SegmentSize(std::uint64_t size) {
+  return std::max(kSegmentSize, std::bit_floor(size / GroupSlots::kRowsWanted));
+}
+
+// Bytes `offset` to `offset + size` of a chunk, which are whole digest blocks or its last ones.
+DenseRow SegmentOf(const DenseRow& chunk, std::uint64_t offset, std::uint64_t size) {
+  DenseRow row = chunk;
+  // Under a view the elements say where the bytes are.
+  if (chunk.place.view == nullptr) row.place.live += offset;
+  row.place.first_element += offset / chunk.place.width;
+  row.place.first_block += offset / kDigestBlockSize;
+  row.place.size = size;
+  row.bytes += offset;
+  return row;
+}
+
+void AddTo(RowSums& sums, const RowSums& segment) {
+  for (unsigned k = 0; k < 2; ++k) {
+    sums.before[k] += segment.before[k];
+    sums.difference[k] += segment.difference[k];
+  }
+}
 
 }  // namespace
 
@@ -66,15 +97,21 @@ Group GroupSlots::NextGroup(const DenseRun& run, std::span<const std::size_t> it
                             std::uint64_t room) {
   const bool has_bytes = run.kernel != Kernel::kDenseScan;
   Group group;
+  std::uint64_t size = 0;
   std::size_t count = 0;
   while (count < items.size() && count < kGroupCountMax) {
     const std::uint64_t more = has_bytes ? Aligned(run.batch[items[count]].size) : 0;
     if (group.rows_offset + more > room) break;
     group.offsets.push_back(group.rows_offset);
     group.rows_offset += more;
+    size += run.batch[items[count]].size;
     ++count;
   }
   group.items = items.first(count);
+  group.segment_size = SegmentSize(size);
+  for (const std::size_t item : group.items) {
+    group.row_count += RowCount(run.batch[item].size, group.segment_size);
+  }
   return group;
 }
 
@@ -85,7 +122,13 @@ void GroupSlots::WriteRows(const DenseRun& run, const Group& group, std::byte* r
     row.place = run.loaded->Place(work);
     row.bytes = reinterpret_cast<const std::byte*>(device() + group.offsets[i]);
     row.replaces = work.encoding == DeviceEncoding::kRaw;
-    std::memcpy(rows + i * sizeof(row), &row, sizeof(row));
+    for (std::uint64_t k = 0; k < RowCount(work.size, group.segment_size); ++k) {
+      const std::uint64_t offset = k * group.segment_size;
+      const DenseRow segment =
+          SegmentOf(row, offset, std::min(group.segment_size, work.size - offset));
+      std::memcpy(rows, &segment, sizeof(segment));
+      rows += sizeof(segment);
+    }
   }
 }
 
@@ -93,18 +136,25 @@ Status GroupSlots::Launch(const KernelSet& kernels, const DenseRun& run, const G
                           unsigned slot, CUstream stream) {
   const CUdeviceptr sums = device_sums_[slot].address();
   SEGUE_RETURN_IF_ERROR(kernels.Launch(run.kernel, device_[slot].address() + group.rows_offset,
-                                       group.items.size(), sums, stream));
+                                       group.row_count, sums, stream));
   SEGUE_CUDA_TRY(driver_, cuMemcpyDtoHAsync, sums_[slot].data(), sums,
-                 group.items.size() * sizeof(RowSums), stream);
-  running_[slot] = group.items;
+                 group.row_count * sizeof(RowSums), stream);
+  running_[slot] = {group.items, group.segment_size};
   return {};
 }
 
 void GroupSlots::Collect(const DenseRun& run, unsigned slot) {
-  for (std::size_t i = 0; i < running_[slot].size(); ++i) {
-    RowSums sums;
-    std::memcpy(&sums, sums_[slot].data() + i * sizeof(sums), sizeof(sums));
-    run.take(running_[slot][i], sums);
+  const std::byte* found = sums_[slot].data();
+  for (const std::size_t item : running_[slot].items) {
+    RowSums sums = {};
+    for (std::uint64_t k = RowCount(run.batch[item].size, running_[slot].segment_size); k > 0;
+         --k) {
+      RowSums segment;
+      std::memcpy(&segment, found, sizeof(segment));
+      AddTo(sums, segment);
+      found += sizeof(segment);
+    }
+    run.take(item, sums);
   }
   running_[slot] = {};
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Group slots: kernels that read whole chunks work on a group of them at a time, in one of two
-// slots that take turns. A slot is a buffer of the host, its counterpart on the device, and room
-// for what the kernel found. Knows rows and launches, not how the bytes of chunks come about.
+// slots that take turns. A row is a chunk, or a segment of one where the group has few chunks: one
+// warp works on a row, and a GPU wants many. What is found of segments adds up. A slot is a buffer
+// of the host, its counterpart on the device, and room for what the kernel found. Knows rows and
+// launches, not how the bytes of chunks come about.
 #pragma once
 
 #include <array>
@@ -36,6 +38,8 @@ struct DenseRun {
 // What one slot holds: the bytes of some chunks, then their rows.
 struct Group {
   std::span<const std::size_t> items;
+  std::uint64_t segment_size = 0;  // What a row has of a chunk, at most.
+  std::size_t row_count = 0;
   std::vector<std::uint64_t> offsets;  // Of each chunk's bytes.
   std::uint64_t rows_offset = 0;
 };
@@ -48,7 +52,9 @@ struct GroupSizes {
 
 class GroupSlots {
  public:
-  static constexpr std::uint64_t kGroupCountMax = 4096;  // Chunks of a group.
+  static constexpr std::uint64_t kGroupCountMax = 2048;  // Chunks of a group.
+  static constexpr std::uint64_t kRowsWanted = 1024;
+  static constexpr std::uint64_t kGroupRowsMax = kGroupCountMax + 2 * kRowsWanted;
 
   // For groups of `wish` bytes, or of less where there is no memory for that, but of at least one
   // chunk of `chunk_size_max` bytes.
@@ -88,7 +94,11 @@ class GroupSlots {
   std::array<DeviceBuffer, 2> device_;
   std::array<DeviceBuffer, 2> device_sums_;
   std::array<PinnedBuffer, 2> sums_;
-  std::array<std::span<const std::size_t>, 2> running_;
+  struct Running {
+    std::span<const std::size_t> items;
+    std::uint64_t segment_size = 0;
+  };
+  std::array<Running, 2> running_;
 };
 
 }  // namespace segue::cuda

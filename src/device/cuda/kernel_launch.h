@@ -4,12 +4,22 @@
 // (rows, count of rows, word keys, sums; decoders leave the keys alone and write results).
 #pragma once
 
+#include "base/bytes.h"
 #include "device/cuda/warp.h"
 
 namespace segue::cuda {
 
-inline constexpr unsigned kWarpsPerBlock = 8;
-inline constexpr unsigned kBlockThreads = kWarpsPerBlock * kLaneCount;
+inline constexpr unsigned kWarpsPerBlockMax = 8;
+inline constexpr unsigned kBlockThreadsMax = kWarpsPerBlockMax * kLaneCount;
+// As many as the largest GPUs have multiprocessors: with fewer blocks some have nothing to do.
+inline constexpr std::uint64_t kBlocksWanted = 160;
+
+// One warp a row; blocks are small where there are few rows.
+constexpr unsigned WarpsPerBlock(std::uint64_t row_count) {
+  unsigned warps = kWarpsPerBlockMax;
+  while (warps > 1 && DivideUp(row_count, warps) < kBlocksWanted) warps /= 2;
+  return warps;
+}
 
 enum class Kernel : unsigned {
   kSparsePreflight,

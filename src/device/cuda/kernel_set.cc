@@ -3,6 +3,8 @@
 // Loading and launching. The image is the fat binary that CMake makes of kernels.cu.
 #include "device/cuda/kernel_set.h"
 
+#include <algorithm>
+
 #include "base/bytes.h"
 #include "base/digest.h"
 #include "device/cuda/kernels_image.h"
@@ -23,18 +25,27 @@ Result<KernelSet> KernelSet::Load(const DriverPointer& driver, CUstream stream) 
     SEGUE_CUDA_TRY(driver, cuMemcpyHtoDAsync, set.word_keys_.address() + lane * kLaneSize,
                    kDigestWordKeys[lane].data(), kLaneSize, stream);
   }
+  for (unsigned i = 0; i < kKernelCount; ++i) {
+    SEGUE_RETURN_IF_ERROR(set.Enqueue(static_cast<Kernel>(i), 0, 0, 0, stream));
+  }
   SEGUE_CUDA_TRY(driver, cuStreamSynchronize, stream);
   return set;
 }
 
 Status KernelSet::Launch(Kernel kernel, CUdeviceptr rows, std::uint64_t row_count, CUdeviceptr sums,
                          CUstream stream) const {
-  if (row_count == 0) return {};
+  return row_count == 0 ? Status() : Enqueue(kernel, rows, row_count, sums, stream);
+}
+
+// At least one block.
+Status KernelSet::Enqueue(Kernel kernel, CUdeviceptr rows, std::uint64_t row_count,
+                          CUdeviceptr sums, CUstream stream) const {
   CUdeviceptr keys = word_keys_.address();
   void* arguments[] = {&rows, &row_count, &keys, &sums};
-  const auto blocks = static_cast<unsigned>(DivideUp(row_count, kWarpsPerBlock));
+  const unsigned warps = WarpsPerBlock(row_count);
+  const auto blocks = static_cast<unsigned>(std::max<std::uint64_t>(DivideUp(row_count, warps), 1));
   SEGUE_CUDA_TRY(driver_, cuLaunchKernel, functions_[static_cast<unsigned>(kernel)], blocks, 1, 1,
-                 kBlockThreads, 1, 1, 0, stream, arguments, nullptr);
+                 warps * kLaneCount, 1, 1, 0, stream, arguments, nullptr);
   return {};
 }
 

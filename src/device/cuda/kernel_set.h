@@ -15,7 +15,9 @@ namespace segue::cuda {
 
 class KernelSet {
  public:
-  // Unsupported where the device is older than what the kernels are compiled for.
+  // Unsupported where the device is older than what the kernels are compiled for. Each kernel has
+  // been launched once, without rows: by default a driver loads a kernel at its first launch, and
+  // that may not be in a pause, nor what fails in it.
   static Result<KernelSet> Load(const DriverPointer& driver, CUstream stream);
 
   // One warp a row. `rows` and `sums` (one a row): what the kernel takes and gives, SparseRow or
@@ -25,6 +27,9 @@ class KernelSet {
                 CUstream stream) const;
 
  private:
+  Status Enqueue(Kernel kernel, CUdeviceptr rows, std::uint64_t row_count, CUdeviceptr sums,
+                 CUstream stream) const;
+
   DriverPointer driver_;
   Module module_;
   std::array<CUfunction, kKernelCount> functions_ = {};

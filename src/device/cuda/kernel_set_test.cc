@@ -31,7 +31,7 @@ TEST(KernelSetTest, ScansEveryRow) {
   const KernelSet kernels = Must(KernelSet::Load(fake.driver, stream.get()));
   std::vector<std::byte> bytes(4096, std::byte{9});
   const DeviceBytes live(fake.driver, bytes);
-  for (const std::uint64_t count : {0u, 1u, 7u, 8u, 9u, 100u}) {
+  for (const std::uint64_t count : {0u, 1u, 7u, 8u, 9u, 100u, 700u, 1281u}) {
     std::vector<DenseRow> rows(count);
     for (DenseRow& row : rows) {
       row = {};
@@ -97,6 +97,32 @@ TEST(KernelSetTest, DecodesEveryRow) {
   ExpectDecoded(Kernel::kSnappyDecode, ByteSpan(block).first(SnappyCompress(content, block)),
                 content);
   ExpectDecoded(Kernel::kLz4Decode, ByteSpan(block).first(Lz4Compress(content, block)), content);
+}
+
+TEST(KernelLaunchTest, FewRowsAreSpreadOverTheMultiprocessors) {
+  EXPECT_EQ(WarpsPerBlock(0), 1u);
+  EXPECT_EQ(WarpsPerBlock(160), 1u);
+  EXPECT_EQ(WarpsPerBlock(2 * 160), 2u);
+  EXPECT_EQ(WarpsPerBlock(2 * 160 - 2), 1u);
+  EXPECT_EQ(WarpsPerBlock(1024), 4u);
+  EXPECT_EQ(WarpsPerBlock(8 * 160), 8u);
+  EXPECT_EQ(WarpsPerBlock(1'000'000), 8u);
+}
+
+// A driver that loads kernels lazily has nothing left to load, and nothing left to fail.
+TEST(KernelSetTest, LoadingLaunchesEachKernelOnce) {
+  FakeDriver fake;
+  const InContext context(fake.driver);
+  const Stream stream = Must(MakeStream(fake.driver, StreamPriority::kGreatest));
+  {
+    const KernelSet kernels = Must(KernelSet::Load(fake.driver, stream.get()));
+    EXPECT_EQ(fake.Count().launches, kKernelCount);
+  }
+  for (unsigned i = 0; i < kKernelCount; ++i) {
+    fake.Fail("cuLaunchKernel", i, CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(KernelSet::Load(fake.driver, stream.get()).status().code(),
+              StatusCode::kResourceExhausted);
+  }
 }
 
 TEST(KernelSetTest, AnImageThatTheDriverRefusesIsSaid) {

@@ -74,6 +74,11 @@ struct DeviceWarp {
   }
 };
 
+// Blocks have as many warps as the launch gave them.
+__device__ std::uint64_t RowOfWarp() {
+  return (std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kLaneCount;
+}
+
 // One row a warp of this block, the word keys in shared memory.
 template <typename Row, auto kRun, typename Sums>
 __device__ void RunRows(const Row* rows, std::uint64_t row_count, const std::uint32_t* word_keys,
@@ -81,7 +86,7 @@ __device__ void RunRows(const Row* rows, std::uint64_t row_count, const std::uin
   __shared__ alignas(16) std::uint32_t keys[2 * kDigestBlockWords];
   for (unsigned i = threadIdx.x; i < 2 * kDigestBlockWords; i += blockDim.x) keys[i] = word_keys[i];
   __syncthreads();
-  const std::uint64_t row = std::uint64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / kLaneCount;
+  const std::uint64_t row = RowOfWarp();
   if (row >= row_count) return;
   const DeviceWarp warp = {threadIdx.x % kLaneCount};
   const Sums found = kRun(warp, rows[row], WordKeys{{keys, keys + kDigestBlockWords}});
@@ -91,7 +96,7 @@ __device__ void RunRows(const Row* rows, std::uint64_t row_count, const std::uin
 // One row a warp, as above; what a decoder needs is in its row.
 template <DecodeResult (*kRun)(const DeviceWarp&, const DecodeRow&)>
 __device__ void RunDecoder(const DecodeRow* rows, std::uint64_t row_count, DecodeResult* results) {
-  const std::uint64_t row = std::uint64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / kLaneCount;
+  const std::uint64_t row = RowOfWarp();
   if (row >= row_count) return;
   const DeviceWarp warp = {threadIdx.x % kLaneCount};
   const DecodeResult found = kRun(warp, rows[row]);
@@ -102,9 +107,9 @@ __device__ void RunDecoder(const DecodeRow* rows, std::uint64_t row_count, Decod
 
 // The second number: blocks for which a multiprocessor must have registers at once. Left to itself
 // the compiler puts registers into local memory to reach one block more.
-#define SEGUE_ENTRY extern "C" __global__ void __launch_bounds__(kBlockThreads, 4)
+#define SEGUE_ENTRY extern "C" __global__ void __launch_bounds__(kBlockThreadsMax, 4)
 // Kernels that stream whole chunks hold many loads in each lane.
-#define SEGUE_STREAMING_ENTRY extern "C" __global__ void __launch_bounds__(kBlockThreads, 2)
+#define SEGUE_STREAMING_ENTRY extern "C" __global__ void __launch_bounds__(kBlockThreadsMax, 2)
 
 SEGUE_ENTRY segue_sparse_preflight(const SparseRow* rows, std::uint64_t row_count,
                                    const std::uint32_t* word_keys, RowSums* sums) {
