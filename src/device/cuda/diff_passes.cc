@@ -129,16 +129,14 @@ bool PackPass::Add(std::size_t index, const DiffWork& work, DiffForm form, const
   if (form == DiffForm::kSparse) {
     item.layout = StreamLayout::Of(work, found);
     streams = Aligned(item.layout.size());
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      if (sums[i].change_count == 0) continue;
-      item.rows.push_back(rows[i]);
-      item.sums.push_back(sums[i]);
-      item.segments.push_back(i);
-    }
+    item.rows = rows;
+    item.sums = sums;
   } else {
     bytes = Aligned(work.size) * (work.base_on_host ? 1 : 2);
   }
-  const std::size_t rows_after = row_count_ + item.rows.size();
+  const auto changed = static_cast<std::size_t>(std::ranges::count_if(
+      item.sums, [](const FindSums& segment) { return segment.change_count != 0; }));
+  const std::size_t rows_after = row_count_ + changed;
   if (rows_after * kPackRowRoom + streams_size_ + streams + bytes_size_ + bytes > host_.size) {
     return false;
   }
@@ -147,7 +145,7 @@ bool PackPass::Add(std::size_t index, const DiffWork& work, DiffForm form, const
   row_count_ = rows_after;
   streams_size_ += streams;
   bytes_size_ += bytes;
-  items_.push_back(std::move(item));
+  items_.push_back(item);
   DiffResult result;
   result.index = index;
   result.form = form;
@@ -162,7 +160,8 @@ void PackPass::WriteRows() {
     std::byte* const streams = device_.as<std::byte>() + StreamsOffset() + item.place;
     std::uint32_t first_change = 0;
     for (std::size_t i = 0; i < item.rows.size(); ++i) {
-      *row++ = MakePackRow(item.rows[i], item.segments[i], item.layout, streams, first_change);
+      if (item.sums[i].change_count == 0) continue;
+      *row++ = MakePackRow(item.rows[i], i, item.layout, streams, first_change);
       first_change += static_cast<std::uint32_t>(item.sums[i].change_count);
     }
   }
@@ -205,14 +204,15 @@ Status PackPass::Begin(const KernelSet& kernels, CUstream stream) {
 }
 
 Status PackPass::CheckSums(const Item& item) const {
-  const auto* const packed =
+  const auto* packed =
       reinterpret_cast<const PackSums*>(host_.data() + SumsOffset()) + item.first_row;
-  for (std::size_t i = 0; i < item.sums.size(); ++i) {
-    const FindSums& found = item.sums[i];
-    bool is_same = packed[i].change_count == found.change_count;
+  for (const FindSums& found : item.sums) {
+    if (found.change_count == 0) continue;
+    bool is_same = packed->change_count == found.change_count;
     for (unsigned k = 0; k < 2; ++k) {
-      is_same = is_same && packed[i].difference[k] == found.after[k] - found.before[k];
+      is_same = is_same && packed->difference[k] == found.after[k] - found.before[k];
     }
+    ++packed;
     if (is_same) continue;
     return Internal(
         "the device sent other changes than it had found: a buffer changed while it was compared, "

@@ -54,7 +54,8 @@ class PackPass {
   static std::uint64_t SizeMin(std::uint64_t chunk_size_max);
   static Result<PackPass> Make(const DriverPointer& driver, std::uint64_t size);
 
-  // False where there is no more room. All that is given stays until Wait() has returned.
+  // False where there is no more room. All that is given, spans included, stays where it is until
+  // Wait() has returned.
   bool Add(std::size_t index, const DiffWork& work, DiffForm form, const ChunkFound& found,
            std::span<const FindRow> rows, std::span<const FindSums> sums);
   bool empty() const { return items_.empty(); }
@@ -69,11 +70,11 @@ class PackPass {
   struct Item {
     const DiffWork* work = nullptr;
     StreamLayout layout;
-    std::uint64_t place = 0;     // Of its streams among all streams, or bytes among all bytes.
-    std::size_t first_row = 0;   // Of its segments that have changes.
-    std::vector<FindRow> rows;   // Those segments,
-    std::vector<FindSums> sums;  // what was found in them,
-    std::vector<std::uint64_t> segments;  // and their numbers in the chunk.
+    std::uint64_t place = 0;  // Of its streams among all streams, or bytes among all bytes.
+    // Of all segments; those with changes get a row of this pass, `first_row` and those behind it.
+    std::span<const FindRow> rows;
+    std::span<const FindSums> sums;
+    std::size_t first_row = 0;
   };
   std::uint64_t SumsOffset() const { return row_count_ * sizeof(PackRow); }
   std::uint64_t StreamsOffset() const { return SumsOffset() + row_count_ * sizeof(PackSums); }
