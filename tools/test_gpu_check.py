@@ -110,10 +110,17 @@ def test_a_wrong_bit_is_found(tmp_path, packed):
     assert "WRONG: " in done.stdout
 
 
-@pytest.mark.parametrize("function", ("cuLaunchKernel", "cuMemcpyAsync"))
-def test_a_driver_that_fails_is_found(tmp_path, packed, function):
-    done, report = run(tmp_path, "--fake", "--packed", packed, SEGUE_FAKE_CUDA_FAIL=function)
+# A device launches each kernel once when it is opened; what fails is behind that.
+@pytest.mark.parametrize("function, skip", (("cuLaunchKernel", 100), ("cuMemcpyAsync", 0)))
+def test_a_driver_that_fails_is_found(tmp_path, packed, function, skip):
+    done, report = run(tmp_path, "--fake", "--packed", packed, SEGUE_FAKE_CUDA_FAIL=function,
+                       SEGUE_FAKE_CUDA_SKIP=str(skip))
     assert done.returncode == 1 and report["findings"]
+
+
+def test_kernels_that_cannot_be_launched_are_said(tmp_path, packed):
+    done, _ = run(tmp_path, "--fake", "--packed", packed, SEGUE_FAKE_CUDA_FAIL="cuLaunchKernel")
+    assert done.returncode == 2 and "cuLaunchKernel: CUDA_ERROR_FAKE" in done.stderr
 
 
 def test_without_a_gpu_it_says_so(tmp_path, packed):

@@ -150,6 +150,9 @@ struct World {
       failing = fail;
       failure = CUDA_ERROR_UNKNOWN;
     }
+    if (const char* const before = std::getenv("SEGUE_FAKE_CUDA_SKIP"); before != nullptr) {
+      skip = static_cast<unsigned>(std::strtoul(before, nullptr, 10));
+    }
     flips = std::getenv("SEGUE_FAKE_CUDA_FLIP") != nullptr;
   }
 

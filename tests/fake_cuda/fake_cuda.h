@@ -2,9 +2,9 @@
 //
 // Fake CUDA: what tests ask of the driver that takes the real one's place (fake_cuda.cc). Found by
 // name in the loaded library, as the driver's own functions are. A program that is run for a test
-// reads its environment instead: SEGUE_FAKE_CUDA_FAIL names a function whose first call fails;
-// with SEGUE_FAKE_CUDA_FLIP set each apply gets one bit wrong. It has cuBLAS's functions as well,
-// which multiply nothing.
+// reads its environment instead: SEGUE_FAKE_CUDA_FAIL names a function of which one call fails, the
+// first or that behind SEGUE_FAKE_CUDA_SKIP others; with SEGUE_FAKE_CUDA_FLIP set each apply gets
+// one bit wrong. It has cuBLAS's functions as well, which multiply nothing.
 #pragma once
 
 #include <cuda.h>
