@@ -44,7 +44,12 @@ void* operator new(std::size_t size) { return segue::test::NewOrFail(size, 0); }
 void* operator new(std::size_t size, std::align_val_t alignment) {
   return segue::test::NewOrFail(size, static_cast<std::size_t>(alignment));
 }
-void operator delete(void* made) noexcept { std::free(made); }
-void operator delete(void* made, std::size_t) noexcept { std::free(made); }
-void operator delete(void* made, std::align_val_t) noexcept { std::free(made); }
-void operator delete(void* made, std::size_t, std::align_val_t) noexcept { std::free(made); }
+// Not inlined: GCC would take free() for the wrong end of what came from new.
+#define SEGUE_NO_INLINE [[gnu::noinline]]
+SEGUE_NO_INLINE void operator delete(void* made) noexcept { std::free(made); }
+SEGUE_NO_INLINE void operator delete(void* made, std::size_t) noexcept { std::free(made); }
+SEGUE_NO_INLINE void operator delete(void* made, std::align_val_t) noexcept { std::free(made); }
+SEGUE_NO_INLINE void operator delete(void* made, std::size_t, std::align_val_t) noexcept {
+  std::free(made);
+}
+#undef SEGUE_NO_INLINE
