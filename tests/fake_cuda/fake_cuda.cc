@@ -10,6 +10,7 @@
 
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -151,7 +152,8 @@ struct World {
       failure = CUDA_ERROR_UNKNOWN;
     }
     if (const char* const before = std::getenv("SEGUE_FAKE_CUDA_SKIP"); before != nullptr) {
-      skip = static_cast<unsigned>(std::strtoul(before, nullptr, 10));
+      const char* const end = before + std::strlen(before);
+      if (std::from_chars(before, end, skip).ec != std::errc()) std::abort();
     }
     flips = std::getenv("SEGUE_FAKE_CUDA_FLIP") != nullptr;
   }
