@@ -27,6 +27,10 @@ class Accelerator : public Device {
   virtual std::string decoder() const = 0;
   // Gives all of it back, unless a call is under way; the next one takes what it needs again.
   virtual void ReleaseStaging() = 0;
+  // With the gate closed: all of an apply that can fail before it writes anything. Waits for what
+  // this process has launched on the device, and takes what the next Apply() needs. On failure
+  // nothing has changed; where it is not called Apply() does the same.
+  virtual Status BeginApply() = 0;
   // InvalidArgument unless `size` bytes from `address` on are memory of this device.
   virtual Status CheckMemory(const std::byte* address, std::uint64_t size) = 0;
   // The digest of each chunk's live bytes (of the part that its view holds) into part->before.

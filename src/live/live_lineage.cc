@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/out_of_memory.h"
 #include "delta/live_scan.h"
+#include "device/accelerator.h"
 #include "live/bound_weights.h"
 #include "live/takeover.h"
 #include "store/signed_store.h"
@@ -62,8 +63,10 @@ void LiveLineage::MakeDue() {
 
 Status LiveLineage::HoldBound(BoundModel model) {
   ranks_ = Ranks(model.sum_over_ranks);
+  const bool has_gate = model.close_gate && model.open_gate;
   gate_ = std::make_unique<CallbackGate>(std::move(model.close_gate), std::move(model.open_gate));
-  Status bound = OpenStore();
+  Status bound = has_gate ? OpenStore()
+                          : InvalidArgument("bound weights need a gate: close_gate and open_gate");
   std::shared_ptr<Accelerator> accelerator;
   if (bound.ok() && !model.device.empty()) {
     auto opened =
@@ -218,7 +221,9 @@ Status LiveLineage::CloseGates(std::uint64_t target, std::chrono::milliseconds d
   // From here on a gate may be closed, which opens again whatever runs out.
   const Status ready = closed.ok() ? CatchOutOfMemory([this]() -> Status {
     SEGUE_RETURN_IF_ERROR(weights_->CheckCurrent());
-    return CheckHealth();
+    SEGUE_RETURN_IF_ERROR(CheckHealth());
+    Accelerator* const accelerator = weights_->map().accelerator();
+    return accelerator != nullptr ? accelerator->BeginApply() : Status();
   })
                                    : closed;
   Status agreed = CatchOutOfMemory([&] { return ranks_.Agree(Meeting::kClose, target, ready); });

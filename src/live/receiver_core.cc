@@ -141,12 +141,28 @@ Status ReceiverCore::Resume(const std::string& session, bool keep_pause) {
     return engine_.steps().paused() && !keep_pause ? engine_.steps().Resume() : Status();
   });
   const std::uint64_t now = prepared_->changes_bytes() ? NowInNanoseconds() : 0;
-  const std::lock_guard lock(mutex_);
-  if (!opened.ok()) {
-    state_ = ReceiverState::kApplied;
-    why_ = opened;
-    return opened;
+  std::unique_ptr<EngineUpdate> spent;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!opened.ok()) {
+      state_ = ReceiverState::kApplied;
+      why_ = opened;
+      return opened;
+    }
+    NoteResumed(now);
+    spent = std::move(prepared_);
   }
+  // Still resuming, so that nothing is staged meanwhile; without the lock, as a device may take its
+  // time to give memory back.
+  spent.reset();
+  const std::lock_guard lock(mutex_);
+  ready_ = true;
+  Settle(ReceiverState::kResumed, {});
+  return {};
+}
+
+// Lock held, the gates open.
+void ReceiverCore::NoteResumed(std::uint64_t now) {
   for (std::size_t i = 0; i < size(); ++i) {
     PreparedUpdate* const part = prepared_->part(i);
     if (part == nullptr) continue;
@@ -158,10 +174,6 @@ Status ReceiverCore::Resume(const std::string& session, bool keep_pause) {
     }
     parts_[i].last = std::move(report);
   }
-  prepared_.reset();
-  ready_ = true;
-  Settle(ReceiverState::kResumed, {});
-  return {};
 }
 
 Status ReceiverCore::Abort(const std::string& session) {

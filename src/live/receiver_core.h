@@ -101,6 +101,7 @@ class ReceiverCore : public Followed {
   Status StartPrepare(const EngineRequest& request);
   void RunPrepare(const EngineRequest& request, const std::stop_token& stop);
   Status FinishApply(const ApplyChoices& choices);
+  void NoteResumed(std::uint64_t now);
   void StopFollowing();
   Status ReleaseSession();
   Status EndRebuild(ReceiverState state, const Status& status);

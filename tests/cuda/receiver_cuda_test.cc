@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <future>
 #include <thread>
 
 #include "checkpoint/checkpoint.h"
@@ -209,6 +210,81 @@ TEST_F(ReceiverCudaTest, AFailingDeviceChangesNothingBeforeThePauseAndPoisonsInI
   EXPECT_EQ(receiver->Resume("b").code(), StatusCode::kTainted);
   ASSERT_TRUE(receiver->Rebuild(1).ok());
   ExpectLive(1);
+}
+
+// What fails in the pause before a byte is written leaves the update prepared and the gate open: a
+// graph that somebody captures, memory for slots that are not kept.
+TEST_F(ReceiverCudaTest, WhatFailsBeforeTheFirstStoreLeavesItPrepared) {
+  Advance(1, 300, "lz4-zstd");
+  BoundModel model = Bind();
+  model.device_options.keep_slots = false;
+  int closed = 0;
+  model.close_gate = [&](milliseconds) {
+    ++closed;
+    return Status();
+  };
+  model.open_gate = [&] {
+    --closed;
+    return Status();
+  };
+  const auto receiver = Must(Receiver::Open(Options(), std::move(model)));
+  const int open = closed;
+  PrepareRequest request;
+  request.session = "a";
+  ASSERT_TRUE(receiver->Prepare(request).ok());
+  ASSERT_TRUE(receiver->WaitPrepared().ok());
+  for (const std::string symbol :
+       {"cuCtxPushCurrent_v2", "cuCtxSynchronize", "cuMemAlloc_v2", "a capture"}) {
+    SCOPED_TRACE(symbol);
+    fake_.Fail(symbol.c_str(), 0, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    fake_.Capture(symbol == "a capture");
+    EXPECT_EQ(receiver->Apply("a").code(), StatusCode::kInternal);
+    fake_.Fail("none", 0);
+    fake_.Capture(false);
+    EXPECT_EQ(receiver->status().state, ReceiverState::kPrepared);
+    EXPECT_TRUE(receiver->status().ready);
+    EXPECT_EQ(closed, open);
+    ExpectLive(0);
+  }
+  ASSERT_TRUE(receiver->Apply("a").ok());
+  ASSERT_TRUE(receiver->Resume("a").ok());
+  EXPECT_EQ(closed, open);
+  ExpectLive(1);
+}
+
+TEST_F(ReceiverCudaTest, StatusAnswersWhileADeviceTakesItsTimeToGiveMemoryBack) {
+  Advance(1);
+  BoundModel model = Bind();
+  model.device_options.keep_slots = false;
+  const auto receiver = Must(Receiver::Open(Options(), std::move(model)));
+  PrepareRequest request;
+  request.session = "a";
+  ASSERT_TRUE(receiver->Prepare(request).ok());
+  ASSERT_TRUE(receiver->WaitPrepared().ok());
+  ASSERT_TRUE(receiver->Apply("a").ok());
+  std::future<ReceiverState> state;
+  auto ask = [&] {
+    state = std::async(std::launch::async, [&] { return receiver->status().state; });
+    EXPECT_EQ(state.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  };
+  fake_.Hook("cuMemFree_v2", ask);
+  ASSERT_TRUE(receiver->Resume("a").ok());
+  ASSERT_TRUE(state.valid());
+  EXPECT_EQ(state.get(), ReceiverState::kResuming);
+}
+
+TEST_F(ReceiverCudaTest, BoundWeightsNeedAGate) {
+  for (const bool closes : {false, true}) {
+    BoundModel model = Bind();
+    if (closes) {
+      model.open_gate = nullptr;
+    } else {
+      model.close_gate = nullptr;
+    }
+    const auto refused = Receiver::Open(Options(), std::move(model)).status();
+    EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument) << refused.ToString();
+    EXPECT_NE(refused.message().find("close_gate"), std::string::npos);
+  }
 }
 
 // One of two ranks cannot write its checkpoint's bytes: the other hears of it, and does not wait

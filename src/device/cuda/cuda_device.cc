@@ -44,6 +44,7 @@ class CudaDevice final : public Accelerator {
   void Unload() override;
   std::optional<ChunkFault> Preflight(std::span<const ChunkWork> batch) override;
   std::optional<ChunkFault> Apply(std::span<const ChunkWork> batch) override;
+  Status BeginApply() override;
   Status CheckMemory(const std::byte* address, std::uint64_t size) override;
   Status Scan(std::span<const ChunkWork> batch) override;
   Status Write(std::span<const ChunkWork> batch) override;
@@ -81,6 +82,7 @@ class CudaDevice final : public Accelerator {
   }
   void ParkSlots(const std::mutex& held);
   Status WaitForReaders();
+  Status GetReady();
   Status RunSparse(Kernel kernel, std::size_t row_count);
   Status RunHere(const DenseRun& run, FirstFault& first);
   Status RunStaged(const DenseRun& run, FirstFault& first);
@@ -100,6 +102,7 @@ class CudaDevice final : public Accelerator {
   UpdateStaging staging_;
   std::optional<DensePath> dense_;
   std::optional<DecodePath> decode_;
+  bool is_ready_ = false;      // For an apply: BeginApply() went well.
   LoadedBatch written_views_;  // Of chunks that are written without being loaded.
   std::mutex scan_mutex_;
   ScanLane scan_;
@@ -148,7 +151,7 @@ Status CudaDevice::WaitForReaders() {
 
 void CudaDevice::ParkSlots(const std::mutex& held) {
   if (&held == &mutex_) {
-    staging_.ParkSlots();
+    if (!is_ready_) staging_.ParkSlots();
   } else {
     scan_.slots.reset();
   }
@@ -156,6 +159,7 @@ void CudaDevice::ParkSlots(const std::mutex& held) {
 
 void CudaDevice::Unload() {
   const Call call(*this, mutex_);
+  is_ready_ = false;
   staging_.Unload();
   if (!options_.keeps_batch || !options_.keeps_slots) staging_.ReleaseBatch();
 }
@@ -174,6 +178,7 @@ void CudaDevice::ReleaseStaging() {
 Status CudaDevice::Load(std::span<const ChunkWork> batch) {
   const Call call(*this, mutex_);
   SEGUE_RETURN_IF_ERROR(call.status());
+  is_ready_ = false;
   return staging_.Load(batch, stream());
 }
 
@@ -315,13 +320,30 @@ std::optional<ChunkFault> CudaDevice::Preflight(std::span<const ChunkWork> batch
   return first.get();
 }
 
+// The last of an apply that can fail with nothing written.
+Status CudaDevice::GetReady() {
+  SEGUE_RETURN_IF_ERROR(WaitForReaders());
+  const bool needs_slots = !staging_.loaded().dense().empty();
+  return needs_slots ? staging_.MakeSlots() : Status();
+}
+
+Status CudaDevice::BeginApply() {
+  const Call call(*this, mutex_);
+  is_ready_ = false;
+  SEGUE_RETURN_IF_ERROR(call.status());
+  SEGUE_RETURN_IF_ERROR(GetReady());
+  is_ready_ = true;
+  return {};
+}
+
 std::optional<ChunkFault> CudaDevice::Apply(std::span<const ChunkWork> batch) {
   const Call call(*this, mutex_);
   FirstFault first;
   Status status = call.status();
   if (status.ok() && batch.size() > staging_.loaded_count())
     status = Internal("the batch is not loaded");
-  if (status.ok()) status = WaitForReaders();
+  if (status.ok() && !is_ready_) status = GetReady();
+  is_ready_ = false;
   if (status.ok()) status = ApplyAll(batch, first);
   if (!status.ok()) return ChunkFault{0, ChunkVerdict::kDeviceFailed, std::move(status)};
   return first.get();
