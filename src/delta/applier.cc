@@ -80,6 +80,16 @@ Status Applier::Describe(const ChunkFault& fault) const {
   return Corruption(std::move(reason));
 }
 
+// Base and payload are proven by then: neither is to be blamed.
+Status Applier::DescribeApplied(const ChunkFault& fault) const {
+  if (fault.verdict == ChunkVerdict::kDeviceFailed) return fault.detail;
+  std::string reason = DescribeChunk(plan_, staged_.rows()[origins_[fault.index].row].chunk) +
+                       ": the apply did not come to what was proven before it: the device or its "
+                       "memory failed, or somebody else wrote to the weights";
+  if (!fault.detail.ok()) reason += " (" + fault.detail.message() + ")";
+  return Internal(std::move(reason));
+}
+
 Status Applier::PreflightOn(Device& device) {
   SEGUE_RETURN_IF_ERROR(CheckTied(plan_, staged_, live_));
   SEGUE_RETURN_IF_ERROR(device.Load(work_));
@@ -164,7 +174,7 @@ Status Applier::CheckSums(const RankSums& sums) const {
 
 Status Applier::Apply() {
   const auto fault = device_.Apply(std::span(work_).first(apply_count_));
-  return fault ? Tainted(Describe(*fault).message()) : Status();
+  return fault ? Tainted(DescribeApplied(*fault).message()) : Status();
 }
 
 }  // namespace segue

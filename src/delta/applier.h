@@ -71,6 +71,7 @@ class Applier {
   Status AddUp();
   Status CheckRow(std::size_t row, const PartValues& found) const;
   Status Describe(const ChunkFault& fault) const;
+  Status DescribeApplied(const ChunkFault& fault) const;
 
   const Plan& plan_;
   const StagedDelta& staged_;

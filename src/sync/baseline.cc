@@ -85,7 +85,11 @@ Status Baseline::AllocateBytes() {
   if (place_.differ != nullptr) {
     const DiffMemory kind = is_on_device() ? DiffMemory::kDevice : DiffMemory::kHost;
     Result<std::shared_ptr<std::byte>> memory = place_.differ->Allocate(kind, size_);
-    if (!memory.ok()) return memory.status().WithContext("the baseline");
+    if (!memory.ok()) {
+      return memory.status().WithContext(
+          is_on_device() ? "the baseline (baseline_on_host has it in the host's memory)"
+                         : "the baseline");
+    }
     memory_ = std::move(memory).value();
     return {};
   }

@@ -306,9 +306,13 @@ class Publisher::Impl {
 
   Status OpenDevice(std::uint64_t chunk_size) {
     if (options_.device.empty()) return {};
-    SEGUE_ASSIGN_OR_RETURN(place_.differ,
-                           OpenDiffer(options_.device, {.chunk_size_max = chunk_size,
-                                                        .memory_max = options_.device_memory}));
+    Result<std::shared_ptr<Differ>> differ = OpenDiffer(
+        options_.device, {.chunk_size_max = chunk_size, .memory_max = options_.device_memory});
+    if (!differ.ok() && differ.status().code() == StatusCode::kResourceExhausted) {
+      return differ.status().WithContext("memory to compare in, which device_memory bounds");
+    }
+    SEGUE_RETURN_IF_ERROR(differ.status());
+    place_.differ = std::move(differ).value();
     if (options_.baseline_on_host) return {};
     SEGUE_ASSIGN_OR_RETURN(place_.accelerator, OpenAccelerator(options_.device, options_.threads,
                                                                {.keep_batch = false}));

@@ -333,6 +333,21 @@ TEST_F(PublisherCudaTest, AFailureOfTheDevicePublishesNothing) {
   }
 }
 
+TEST_F(PublisherCudaTest, WithoutMemoryTheOptionThatNeedsLessIsNamed) {
+  const auto sources = OnGpu();
+  bool compares = false;
+  bool baseline = false;
+  for (unsigned skip = 0; skip < 40; ++skip) {
+    fake_.Fail("cuMemAlloc_v2", skip, CUDA_ERROR_OUT_OF_MEMORY);
+    const auto opened = Publisher::Open(OnDevice(OptionsOf("gpu")), sources);
+    fake_.Fail("none", 0);
+    const std::string message = opened.status().message();
+    compares = compares || message.find("device_memory") != std::string::npos;
+    baseline = baseline || message.find("baseline_on_host") != std::string::npos;
+  }
+  EXPECT_TRUE(compares && baseline);
+}
+
 // The proof before the version is sent needs the device too.
 TEST_F(PublisherCudaTest, AFailureInTheProofPublishesNothing) {
   const auto gpu = Open(OnDevice(OptionsOf("gpu")));
