@@ -28,14 +28,14 @@ class NewFailsAfter {
   static bool has_failed() { return new_calls_left < 0; }
 };
 
+inline void* NewOrNull(std::size_t size, std::size_t alignment) noexcept {
+  if (--new_calls_left < 0) return nullptr;
+  if (alignment == 0) return std::malloc(size == 0 ? 1 : size);
+  return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+}
+
 inline void* NewOrFail(std::size_t size, std::size_t alignment) {
-  const bool fails = --new_calls_left < 0;
-  void* const made =
-      fails ? nullptr
-      : alignment > 0
-          ? std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment)
-          : std::malloc(size == 0 ? 1 : size);
-  return Allocated(made);
+  return Allocated(NewOrNull(size, alignment));
 }
 
 }  // namespace segue::test
@@ -43,6 +43,12 @@ inline void* NewOrFail(std::size_t size, std::size_t alignment) {
 void* operator new(std::size_t size) { return segue::test::NewOrFail(size, 0); }
 void* operator new(std::size_t size, std::align_val_t alignment) {
   return segue::test::NewOrFail(size, static_cast<std::size_t>(alignment));
+}
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return segue::test::NewOrNull(size, 0);
+}
+void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return segue::test::NewOrNull(size, static_cast<std::size_t>(alignment));
 }
 // Not inlined: GCC would take free() for the wrong end of what came from new.
 #define SEGUE_NO_INLINE [[gnu::noinline]]
