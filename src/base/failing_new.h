@@ -40,18 +40,19 @@ inline void* NewOrFail(std::size_t size, std::size_t alignment) {
 
 }  // namespace segue::test
 
-void* operator new(std::size_t size) { return segue::test::NewOrFail(size, 0); }
-void* operator new(std::size_t size, std::align_val_t alignment) {
+// None is inlined: of a pair of which it sees one inside, GCC takes the other for the wrong one.
+#define SEGUE_NO_INLINE [[gnu::noinline]]
+SEGUE_NO_INLINE void* operator new(std::size_t size) { return segue::test::NewOrFail(size, 0); }
+SEGUE_NO_INLINE void* operator new(std::size_t size, std::align_val_t alignment) {
   return segue::test::NewOrFail(size, static_cast<std::size_t>(alignment));
 }
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+SEGUE_NO_INLINE void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   return segue::test::NewOrNull(size, 0);
 }
-void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+SEGUE_NO_INLINE void* operator new(std::size_t size, std::align_val_t alignment,
+                                   const std::nothrow_t&) noexcept {
   return segue::test::NewOrNull(size, static_cast<std::size_t>(alignment));
 }
-// Not inlined: GCC would take free() for the wrong end of what came from new.
-#define SEGUE_NO_INLINE [[gnu::noinline]]
 SEGUE_NO_INLINE void operator delete(void* made) noexcept { std::free(made); }
 SEGUE_NO_INLINE void operator delete(void* made, std::size_t) noexcept { std::free(made); }
 SEGUE_NO_INLINE void operator delete(void* made, std::align_val_t) noexcept { std::free(made); }
