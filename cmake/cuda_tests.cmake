@@ -1,5 +1,6 @@
 # Tests of the CUDA device, on a fake driver: a shared library in place of the machine's.
-add_library(segue_fake_cuda SHARED tests/fake_cuda/fake_cuda.cc)
+file(GLOB sources CONFIGURE_DEPENDS tests/fake_cuda/*.cc)
+add_library(segue_fake_cuda SHARED ${sources})
 set_target_properties(segue_fake_cuda PROPERTIES CXX_VISIBILITY_PRESET default)
 target_include_directories(segue_fake_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 target_include_directories(segue_fake_cuda PRIVATE src include tests)

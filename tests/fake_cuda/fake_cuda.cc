@@ -10,345 +10,22 @@
 
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <functional>
-#include <map>
-#include <mutex>
-#include <set>
-#include <string>
 
-#include "device/cuda/dense_core.h"
-#include "device/cuda/diff_core.h"
-#include "device/cuda/kernel_launch.h"
-#include "device/cuda/lz4_core.h"
-#include "device/cuda/snappy_core.h"
-#include "device/cuda/sparse_core.h"
-#include "fake_cuda/engine.h"
-#include "fake_cuda/memory.h"
+#include "fake_cuda/run_kernel.h"
+#include "fake_cuda/world.h"
 
-#define SEGUE_FAKE extern "C" __attribute__((visibility("default")))
-#define SEGUE_FAKE_TEXT(name) #name
-#define SEGUE_FAKE_SYMBOL(name) SEGUE_FAKE_TEXT(name)
-// At the head of each function that ends something: it fails after it has done so.
-#define SEGUE_FAKE_ASK(name)                      \
-  World::CallHook(SEGUE_FAKE_SYMBOL(name));       \
-  const std::lock_guard lock(World::Get().mutex); \
-  const CUresult asked = World::Get().Enter(SEGUE_FAKE_SYMBOL(name))
-// At the head of every other function.
-#define SEGUE_FAKE_ENTER(name)                                                                   \
-  World::CallHook(SEGUE_FAKE_SYMBOL(name));                                                      \
-  const std::lock_guard lock(World::Get().mutex);                                                \
-  if (const CUresult asked = World::Get().Enter(SEGUE_FAKE_SYMBOL(name)); asked != CUDA_SUCCESS) \
-  return asked
-// Behind one of them, in functions that work in the thread's current context.
-#define SEGUE_FAKE_NEED_CONTEXT() \
-  if (!current.IsThere()) return CUDA_ERROR_INVALID_CONTEXT
-#define SEGUE_FAKE_IN_CONTEXT(name) \
-  SEGUE_FAKE_ENTER(name);           \
-  SEGUE_FAKE_NEED_CONTEXT()
-
-namespace {
-
-using segue::cuda::DecodeResult;
-using segue::cuda::DecodeRow;
-using segue::cuda::DenseRow;
-using segue::cuda::FindRow;
-using segue::cuda::FindSums;
-using segue::cuda::HostWarp;
+using fake_cuda::capture_mode;
+using fake_cuda::ContextOf;
+using fake_cuda::current;
+using fake_cuda::Current;
+using fake_cuda::FakeEvent;
+using fake_cuda::FakeStream;
+using fake_cuda::kShareMagic;
+using fake_cuda::SharedPages;
+using fake_cuda::World;
 using segue::cuda::Kernel;
-using segue::cuda::PackRow;
-using segue::cuda::PackSums;
-using segue::cuda::RowSums;
-using segue::cuda::SparseRow;
-using segue::cuda::WordKeys;
-
-struct FakeStream {
-  std::deque<std::function<void()>> waiting;
-  std::uint64_t enqueued = 0;
-  std::uint64_t done = 0;
-  int priority = 0;
-};
-
-// What a handle for other processes holds.
-struct SharedPages {
-  std::uint64_t magic;
-  int process;
-  int file;
-  std::size_t size;
-  int device;
-};
-constexpr std::uint64_t kShareMagic = 0x6b61665f61647563;
-
-struct FakeEvent {
-  FakeStream* stream = nullptr;
-  std::uint64_t place = 0;  // Operations of the stream that it waits for.
-};
-
-// The contexts of one thread, by the numbers of their devices.
-struct Current {
-  static constexpr unsigned kDepthMax = 16;
-  int devices[kDepthMax];
-  unsigned depth;
-  bool push_failed;  // As a test asked for: who goes on has nothing better to do.
-
-  bool IsThere() const { return depth != 0 || push_failed; }
-  int device() const { return depth != 0 ? devices[depth - 1] : 0; }
-};
-thread_local Current current = {};
-
-// What the thread says of captures elsewhere, as threads begin.
-thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-
-bool IsForbiddenBesideCaptures(const std::string& symbol) {
-  if (symbol == SEGUE_FAKE_SYMBOL(cuCtxSynchronize)) return true;
-  static const std::set<std::string> unsafe = {
-      SEGUE_FAKE_SYMBOL(cuMemAlloc),          SEGUE_FAKE_SYMBOL(cuMemFree),
-      SEGUE_FAKE_SYMBOL(cuMemHostAlloc),      SEGUE_FAKE_SYMBOL(cuMemFreeHost),
-      SEGUE_FAKE_SYMBOL(cuStreamSynchronize), SEGUE_FAKE_SYMBOL(cuEventSynchronize),
-      SEGUE_FAKE_SYMBOL(cuModuleLoadData)};
-  return capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED && unsafe.contains(symbol);
-}
-
-CUcontext ContextOf(int device) {
-  return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(device) + 1);
-}
-
-struct World {
-  std::mutex mutex;
-  fake_cuda::DeviceMemory memory;
-  fake_cuda::Engine engine;
-  std::map<void*, std::size_t> pinned;
-  std::set<FakeStream*> streams;
-  std::set<FakeEvent*> events;
-  std::uint64_t modules = 0;
-  std::uint64_t contexts = 0;
-  int device_count = 1;
-  std::uint64_t calls = 0;
-  std::uint64_t launches = 0;
-  std::string failing;
-  unsigned skip = 0;
-  CUresult failure = CUDA_SUCCESS;
-  bool flips = false;
-  bool captures = false;  // Another thread does.
-  std::uint64_t least_launches = 0;
-  std::uint64_t device_max = ~std::uint64_t{0};
-  std::uint64_t pinned_max = ~std::uint64_t{0};
-  std::string hooked;
-  std::function<void()> hook;
-
-  static World& Get() {
-    static World* const world = new World;  // Outlives everything that may still call.
-    return *world;
-  }
-
-  // What a program that is run for a test cannot be told by call (fake_cuda.h).
-  World() {
-    if (const char* const fail = std::getenv("SEGUE_FAKE_CUDA_FAIL"); fail != nullptr) {
-      failing = fail;
-      failure = CUDA_ERROR_UNKNOWN;
-    }
-    if (const char* const before = std::getenv("SEGUE_FAKE_CUDA_SKIP"); before != nullptr) {
-      const char* const end = before + std::strlen(before);
-      if (std::from_chars(before, end, skip).ec != std::errc()) std::abort();
-    }
-    flips = std::getenv("SEGUE_FAKE_CUDA_FLIP") != nullptr;
-  }
-
-  // What a test wants to happen first, outside of the lock.
-  static void CallHook(const char* symbol) {
-    World& world = Get();
-    std::unique_lock lock(world.mutex);
-    if (world.hooked != symbol) return;
-    world.hooked.clear();
-    const auto hook = std::move(world.hook);
-    lock.unlock();
-    hook();
-  }
-
-  std::uint64_t PinnedBytes() const {
-    std::uint64_t bytes = 0;
-    for (const auto& [address, size] : pinned) bytes += size;
-    return bytes;
-  }
-
-  CUresult Enter(const char* symbol) {
-    ++calls;
-    if (captures && IsForbiddenBesideCaptures(symbol)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    if (failing != symbol) return CUDA_SUCCESS;
-    if (skip-- != 0) return CUDA_SUCCESS;
-    failing.clear();
-    return failure;
-  }
-
-  CUresult Enqueue(CUstream handle, std::function<void()> operation) {
-    auto* const stream = reinterpret_cast<FakeStream*>(handle);
-    if (!streams.contains(stream)) return CUDA_ERROR_INVALID_HANDLE;
-    stream->waiting.push_back(std::move(operation));
-    ++stream->enqueued;
-    return CUDA_SUCCESS;
-  }
-
-  void RunUntil(FakeStream& stream, std::uint64_t place) {
-    while (stream.done < place) {
-      const auto operation = std::move(stream.waiting.front());
-      stream.waiting.pop_front();
-      ++stream.done;
-      memory.With(operation);
-    }
-  }
-
-  void RunAll() {
-    for (FakeStream* stream : streams) RunUntil(*stream, stream->enqueued);
-  }
-};
-
-// The four arguments that all kernels take.
-struct Arguments {
-  CUdeviceptr rows;
-  std::uint64_t row_count;
-  CUdeviceptr keys;
-  CUdeviceptr sums;
-};
-
-RowSums RunRow(Kernel kernel, CUdeviceptr rows, std::uint64_t row, const WordKeys& keys) {
-  using segue::cuda::DensePass;
-  const HostWarp warp;
-  const SparseRow& sparse = reinterpret_cast<const SparseRow*>(rows)[row];
-  const DenseRow& dense = reinterpret_cast<const DenseRow*>(rows)[row];
-  switch (kernel) {
-    case Kernel::kSparsePreflight:
-      return segue::cuda::RunSparseRow<HostWarp, false>(warp, sparse, keys);
-    case Kernel::kSparseApply: return segue::cuda::RunSparseRow<HostWarp, true>(warp, sparse, keys);
-    case Kernel::kDenseScan:
-      return segue::cuda::RunDenseRow<HostWarp, DensePass::kScan>(warp, dense, keys);
-    case Kernel::kDensePreflight:
-      return segue::cuda::RunDenseRow<HostWarp, DensePass::kPreflight>(warp, dense, keys);
-    default: break;
-  }
-  return segue::cuda::RunDenseRow<HostWarp, DensePass::kApply>(warp, dense, keys);
-}
-
-void RunDecoder(Kernel kernel, const Arguments& arguments, std::uint64_t warps) {
-  const HostWarp warp;
-  const auto* const rows = reinterpret_cast<const DecodeRow*>(arguments.rows);
-  auto* const results = reinterpret_cast<DecodeResult*>(arguments.sums);
-  for (std::uint64_t row = 0; row < warps && row < arguments.row_count; ++row) {
-    results[row] = kernel == Kernel::kSnappyDecode ? segue::cuda::RunSnappyRow(warp, rows[row])
-                                                   : segue::cuda::RunLz4Row(warp, rows[row]);
-  }
-}
-
-// A kernel that stores one wrong bit.
-void FlipBit(Kernel kernel, CUdeviceptr rows) {
-  if (kernel == Kernel::kSparseApply) {
-    *reinterpret_cast<const SparseRow*>(rows)->place.live ^= std::byte{1};
-  } else if (kernel == Kernel::kDenseApply) {
-    *reinterpret_cast<const DenseRow*>(rows)->place.live ^= std::byte{1};
-  }
-}
-
-void RunKernel(Kernel kernel, const Arguments& arguments, std::uint64_t warps) {
-  if (World::Get().flips && arguments.row_count != 0) FlipBit(kernel, arguments.rows);
-  const auto* const words = reinterpret_cast<const std::uint32_t*>(arguments.keys);
-  const WordKeys keys = {{words, words + segue::kDigestBlockWords}};
-  if (kernel == Kernel::kSnappyDecode || kernel == Kernel::kLz4Decode) {
-    return RunDecoder(kernel, arguments, warps);
-  }
-  for (std::uint64_t row = 0; row < warps && row < arguments.row_count; ++row) {
-    if (kernel == Kernel::kDiffFind) {
-      const auto* const rows = reinterpret_cast<const FindRow*>(arguments.rows);
-      reinterpret_cast<FindSums*>(arguments.sums)[row] = RunFindRow(HostWarp(), rows[row], keys);
-    } else if (kernel == Kernel::kDiffPack) {
-      const auto* const rows = reinterpret_cast<const PackRow*>(arguments.rows);
-      reinterpret_cast<PackSums*>(arguments.sums)[row] = RunPackRow(HostWarp(), rows[row], keys);
-    } else {
-      reinterpret_cast<RowSums*>(arguments.sums)[row] = RunRow(kernel, arguments.rows, row, keys);
-    }
-  }
-}
-
-}  // namespace
-
-SEGUE_FAKE void segue_fake_fail(const char* symbol, unsigned skip, CUresult result) {
-  World& world = World::Get();
-  world.failing = symbol;
-  world.skip = skip;
-  world.failure = result;
-}
-
-SEGUE_FAKE void segue_fake_limit(std::uint64_t device_bytes, std::uint64_t pinned_bytes) {
-  World& world = World::Get();
-  world.device_max = device_bytes;
-  world.pinned_max = pinned_bytes;
-}
-
-SEGUE_FAKE void segue_fake_devices(int count) { World::Get().device_count = count; }
-
-SEGUE_FAKE void segue_fake_capture(int on) {
-  const std::lock_guard lock(World::Get().mutex);
-  World::Get().captures = on != 0;
-}
-
-SEGUE_FAKE void segue_fake_hook(const char* symbol, void (*call)(void* context), void* context) {
-  World& world = World::Get();
-  const std::lock_guard lock(world.mutex);
-  world.hooked = symbol;
-  world.hook = [=] { call(context); };
-}
-
-SEGUE_FAKE void segue_fake_engine(unsigned algorithms, std::uint64_t size_max, int host_node) {
-  fake_cuda::Engine& engine = World::Get().engine;
-  engine.algorithms = algorithms;
-  engine.size_max = size_max;
-  engine.host_node = host_node;
-}
-
-SEGUE_FAKE void segue_fake_engine_goes_wrong(SegueFakeEngineFault fault, unsigned skip,
-                                             std::size_t block) {
-  fake_cuda::Engine& engine = World::Get().engine;
-  engine.fault = fault;
-  engine.fault_call = skip;
-  engine.fault_block = block;
-}
-
-SEGUE_FAKE SegueFakeCounts segue_fake_count() {
-  World& world = World::Get();
-  SegueFakeCounts counts = {};
-  counts.calls = world.calls;
-  counts.device_bytes = world.memory.bytes();
-  counts.device_peak = world.memory.peak();
-  counts.pinned_bytes = world.PinnedBytes();
-  counts.objects = world.streams.size() + world.events.size() + world.modules + world.contexts +
-                   world.memory.mappings() + world.engine.objects();
-  counts.launches = world.launches;
-  counts.least_launches = world.least_launches;
-  counts.decompressions = world.engine.batches;
-  return counts;
-}
-
-SEGUE_FAKE void segue_fake_reset() {
-  World& world = World::Get();
-  const SegueFakeCounts counts = segue_fake_count();
-  if (counts.device_bytes + counts.pinned_bytes + counts.objects != 0) {
-    std::fputs("fake CUDA: something was never given back\n", stderr);
-    std::abort();
-  }
-  world.failing.clear();
-  world.hooked.clear();
-  world.captures = false;
-  world.device_count = 1;
-  world.calls = 0;
-  world.launches = 0;
-  world.least_launches = 0;
-  world.engine.batches = 0;
-  segue_fake_engine(0, 0, 0);
-  segue_fake_engine_goes_wrong(kFakeEngineRight, 0, 0);
-  segue_fake_limit(~std::uint64_t{0}, ~std::uint64_t{0});
-}
 
 CUresult CUDAAPI cuInit(unsigned) {
   SEGUE_FAKE_ENTER(cuInit);
@@ -674,7 +351,7 @@ CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned g
     return CUDA_ERROR_INVALID_VALUE;
   }
   const auto kernel = static_cast<Kernel>(reinterpret_cast<std::uintptr_t>(function) - 1);
-  Arguments taken = {};
+  fake_cuda::Arguments taken = {};
   std::memcpy(&taken.rows, arguments[0], sizeof(taken.rows));
   std::memcpy(&taken.row_count, arguments[1], sizeof(taken.row_count));
   std::memcpy(&taken.keys, arguments[2], sizeof(taken.keys));
@@ -682,7 +359,7 @@ CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned g
   ++World::Get().launches;
   if (reinterpret_cast<FakeStream*>(stream)->priority == 0) ++World::Get().least_launches;
   const std::uint64_t warps = std::uint64_t{grid_x} * block_x / segue::cuda::kLaneCount;
-  return World::Get().Enqueue(stream, [=] { RunKernel(kernel, taken, warps); });
+  return World::Get().Enqueue(stream, [=] { RunKernel(kernel, taken, warps, World::Get().flips); });
 }
 
 CUresult CUDAAPI cuMemGetAllocationGranularity(std::size_t* granularity, const CUmemAllocationProp*,
