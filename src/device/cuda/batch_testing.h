@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the tests of the CUDA device give to it: chunks of one tensor in every encoding, with what
-// they start from and lead to.
+// they start from and lead to; and one update with them.
 #pragma once
 
 #include <algorithm>
 #include <deque>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/random.h"
 #include "codec/block_codec.h"
+#include "device/cuda/cuda_device.h"
+#include "device/cuda/owners.h"
 #include "device/device.h"
 #include "device/testing.h"
 
@@ -106,5 +110,18 @@ class Batch {
   std::deque<host::Row> rows_;
   std::deque<ByteVector> data_;
 };
+
+// A device of its own takes `work` once. `applying`: whether the apply had begun when it failed.
+inline Status UpdateOnce(const DriverPointer& driver, std::span<const ChunkWork> work,
+                         bool& applying) {
+  std::shared_ptr<Accelerator> device;
+  SEGUE_ASSIGN_OR_RETURN(device, MakeCudaDevice(driver, {.threads = 1}));
+  device->Reserve(kChunkSize);
+  SEGUE_RETURN_IF_ERROR(device->Load(work));
+  if (const auto fault = device->Preflight(work)) return fault->detail;
+  applying = true;
+  if (const auto fault = device->Apply(work)) return fault->detail;
+  return {};
+}
 
 }  // namespace segue::cuda

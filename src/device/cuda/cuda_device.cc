@@ -20,8 +20,6 @@
 namespace segue::cuda {
 namespace {
 
-constexpr int kCapabilityMin = 8;
-
 // What scans work with: a stream of the least priority, and slots that move no bytes of chunks, so
 // that an update waits for at most the scan that runs.
 struct ScanLane {
@@ -123,13 +121,7 @@ CudaDevice::~CudaDevice() {
 Status CudaDevice::Begin() {
   const ContextScope scope(*context_);
   SEGUE_RETURN_IF_ERROR(scope.status());
-  int major = 0;
-  SEGUE_CUDA_TRY(driver(), cuDeviceGetAttribute, &major,
-                 CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, context_->device());
-  if (major < kCapabilityMin) {
-    return Unsupported("the GPU has compute capability " + std::to_string(major) +
-                       ".x; 8.0 or newer is needed");
-  }
+  SEGUE_RETURN_IF_ERROR(CheckCapability(*context_));
   SEGUE_ASSIGN_OR_RETURN(stream_, MakeStream(driver(), StreamPriority::kLeast));
   SEGUE_ASSIGN_OR_RETURN(pause_stream_, MakeStream(driver(), StreamPriority::kGreatest));
   SEGUE_ASSIGN_OR_RETURN(scan_.stream, MakeStream(driver(), StreamPriority::kLeast));

@@ -457,16 +457,7 @@ TEST_F(CudaDeviceTest, SurvivesEveryFailingCall) {
       const auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
       fake_.Fail(symbol, skip, error);
       bool applying = false;
-      const Status status = [&]() -> Status {
-        std::shared_ptr<Accelerator> device;
-        SEGUE_ASSIGN_OR_RETURN(device, MakeCudaDevice(fake_.driver, {.threads = 1}));
-        device->Reserve(kChunkSize);
-        SEGUE_RETURN_IF_ERROR(device->Load(work));
-        if (const auto fault = device->Preflight(work)) return fault->detail;
-        applying = true;
-        if (const auto fault = device->Apply(work)) return fault->detail;
-        return {};
-      }();
+      const Status status = UpdateOnce(fake_.driver, work, applying);
       fake_.Fail("none", 0);
       const bool is_memory = error == CUDA_ERROR_OUT_OF_MEMORY;
       (is_memory ? memory_failures : failures) += status.ok() ? 0 : 1;

@@ -16,7 +16,6 @@
 namespace segue::cuda {
 namespace {
 
-constexpr int kCapabilityMin = 8;
 constexpr std::uint64_t kPackShare = 8;  // Of all memory, a share for each PackPass.
 
 // Memory that goes inside the context, which it keeps.
@@ -79,13 +78,7 @@ CudaDiffer::~CudaDiffer() {
 Status CudaDiffer::Begin(const DifferOptions& options) {
   const ContextScope scope(*context_);
   SEGUE_RETURN_IF_ERROR(scope.status());
-  int major = 0;
-  SEGUE_CUDA_TRY(driver(), cuDeviceGetAttribute, &major,
-                 CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, context_->device());
-  if (major < kCapabilityMin) {
-    return Unsupported("the GPU has compute capability " + std::to_string(major) +
-                       ".x; 8.0 or newer is needed");
-  }
+  SEGUE_RETURN_IF_ERROR(CheckCapability(*context_));
   SEGUE_ASSIGN_OR_RETURN(find_stream_, MakeStream(driver(), StreamPriority::kLeast));
   SEGUE_ASSIGN_OR_RETURN(pack_stream_, MakeStream(driver(), StreamPriority::kLeast));
   SEGUE_ASSIGN_OR_RETURN(kernels_, KernelSet::Load(driver(), find_stream_.get()));

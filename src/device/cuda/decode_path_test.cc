@@ -444,16 +444,7 @@ TEST_F(EngineDeviceTest, SurvivesEveryFailingCall) {
       live_.Write(batch_.base);
       fake_.Fail(symbol, skip, CUDA_ERROR_LAUNCH_FAILED);
       bool applying = false;
-      const Status status = [&]() -> Status {
-        std::shared_ptr<Accelerator> device;
-        SEGUE_ASSIGN_OR_RETURN(device, MakeCudaDevice(fake_.driver, {.threads = 1}));
-        device->Reserve(kChunkSize);
-        SEGUE_RETURN_IF_ERROR(device->Load(work_));
-        if (const auto fault = device->Preflight(work_)) return fault->detail;
-        applying = true;
-        if (const auto fault = device->Apply(work_)) return fault->detail;
-        return {};
-      }();
+      const Status status = UpdateOnce(fake_.driver, work_, applying);
       fake_.Fail("none", 0);
       failures += status.ok() ? 0 : 1;
       EXPECT_TRUE(status.ok() || status.code() == StatusCode::kInternal) << status.ToString();

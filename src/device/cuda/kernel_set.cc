@@ -4,12 +4,27 @@
 #include "device/cuda/kernel_set.h"
 
 #include <algorithm>
+#include <string>
 
 #include "base/bytes.h"
 #include "base/digest.h"
 #include "device/cuda/kernels_image.h"
 
 namespace segue::cuda {
+namespace {
+
+constexpr int kCapabilityMin = 8;
+
+}  // namespace
+
+Status CheckCapability(const Context& context) {
+  int major = 0;
+  SEGUE_CUDA_TRY(context.driver(), cuDeviceGetAttribute, &major,
+                 CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, context.device());
+  if (major >= kCapabilityMin) return {};
+  return Unsupported("the GPU has compute capability " + std::to_string(major) +
+                     ".x; 8.0 or newer is needed");
+}
 
 Result<KernelSet> KernelSet::Load(const DriverPointer& driver, CUstream stream) {
   KernelSet set;

@@ -13,10 +13,12 @@
 
 namespace segue::cuda {
 
+// Unsupported where the device is older than what the kernels are compiled for.
+Status CheckCapability(const Context& context);
+
 class KernelSet {
  public:
-  // Unsupported where the device is older than what the kernels are compiled for. Each kernel has
-  // been launched once, without rows: by default a driver loads a kernel at its first launch, and
+  // For a device that CheckCapability() takes. Each kernel has been launched once, without rows: by default a driver loads a kernel at its first launch, and
   // that may not be in a pause, nor what fails in it.
   static Result<KernelSet> Load(const DriverPointer& driver, CUstream stream);
 
