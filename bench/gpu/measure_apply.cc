@@ -20,10 +20,6 @@ constexpr double kOverFloorMax = 2.5;
 constexpr double kSlowerThanBestMax = 1.1;
 constexpr std::uint64_t kDensitySize = 4ull << 30;
 
-std::uint64_t TensorCount(const CheckOptions& options, std::uint64_t size) {
-  return std::max<std::uint64_t>(1, std::min(options.size, size) / options.unit);
-}
-
 void Report(Check& check, const TiledModel& model, const std::string& workload,
             const TiledDelta& delta, const UpdateTimes& times, double floor_s) {
   const auto payload = static_cast<double>(delta.payload.size());
@@ -50,7 +46,7 @@ Result<UpdateTimes> Measure(Check& check, Gpu& gpu, const TiledModel& model, Pro
                                                              workload, check.options.repeats));
   const double floor_s = static_cast<double>(model.TouchedSectors()) * 64 / copy_rate;
   Report(check, model, workload, delta, times, floor_s);
-  if (profile == Profile::kSparseZstd && model.size() >= 55'000'000'000) {
+  if (profile == Profile::kSparseZstd && model.size() >= kGoalSize) {
     check.Add(Goal{workload + ": pause", times.apply_s, kPauseMax, "s"});
     check.Add(Goal{workload + ": pause over floor", times.apply_s / floor_s, kOverFloorMax, "x"});
   }
@@ -62,10 +58,7 @@ Result<UpdateTimes> Measure(Check& check, Gpu& gpu, const TiledModel& model, Pro
 Status MeasureApply(Check& check, Gpu& gpu) {
   SEGUE_ASSIGN_OR_RETURN(const double copy_rate, CopyRate(check, gpu));
   for (const std::string_view preset : {"nvfp4-0.085", "humans-proxy"}) {
-    SEGUE_ASSIGN_OR_RETURN(const TiledModel model,
-                           TiledModel::Generate(preset, check.options.unit,
-                                                TensorCount(check.options, check.options.size),
-                                                check.options.threads));
+    SEGUE_ASSIGN_OR_RETURN(const TiledModel model, TiledModel::Generate(check.options, preset));
     for (const Profile profile : {Profile::kSparseZstd, Profile::kLz4Zstd, Profile::kSnappyZstd}) {
       SEGUE_RETURN_IF_ERROR(Measure(check, gpu, model, profile, copy_rate).status());
     }
@@ -77,10 +70,8 @@ Status MeasureDensity(Check& check, Gpu& gpu) {
   SEGUE_ASSIGN_OR_RETURN(const double copy_rate, CopyRate(check, gpu));
   for (const std::string_view preset :
        {"bf16-0.02", "bf16-0.1", "bf16-1", "bf16-2.5", "bf16-10", "bf16-40"}) {
-    SEGUE_ASSIGN_OR_RETURN(
-        const TiledModel model,
-        TiledModel::Generate(preset, check.options.unit, TensorCount(check.options, kDensitySize),
-                             check.options.threads));
+    SEGUE_ASSIGN_OR_RETURN(const TiledModel model,
+                           TiledModel::Generate(check.options, preset, kDensitySize));
     SEGUE_ASSIGN_OR_RETURN(const UpdateTimes chosen,
                            Measure(check, gpu, model, Profile::kSparseZstd, copy_rate));
     SEGUE_ASSIGN_OR_RETURN(const UpdateTimes dense,

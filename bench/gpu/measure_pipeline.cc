@@ -16,7 +16,6 @@ namespace segue::gpu_check {
 namespace {
 
 constexpr double kReadyMax = 0.5;  // Issue: optimizer's step done to ready to apply, 55.6 GB.
-constexpr std::uint64_t kGoalSize = 55'000'000'000;
 
 // A directory that goes with what is in it.
 class Scratch {
@@ -132,11 +131,7 @@ Result<double> Receive(Check& check, Gpu& gpu, const TiledModel& model, const st
 Status MeasurePipeline(Check& check, Gpu& gpu) {
   const CheckOptions& options = check.options;
   SEGUE_ASSIGN_OR_RETURN(const auto scratch, Scratch::Make(options.scratch));
-  SEGUE_ASSIGN_OR_RETURN(
-      const TiledModel model,
-      TiledModel::Generate("nvfp4-0.085", options.unit,
-                           std::max<std::uint64_t>(1, options.size / options.unit),
-                           options.threads));
+  SEGUE_ASSIGN_OR_RETURN(const TiledModel model, TiledModel::Generate(options, "nvfp4-0.085"));
   const std::string store = "dir:" + scratch->path() + "/store";
   SEGUE_ASSIGN_OR_RETURN(const double published, PublishStep(check, gpu, model, store));
   SEGUE_ASSIGN_OR_RETURN(const double received,

@@ -113,12 +113,8 @@ Status MeasureBesideProduct(Check& check, Gpu& gpu) {
     return {};
   }
   SEGUE_RETURN_IF_ERROR(products.status());
-  SEGUE_ASSIGN_OR_RETURN(
-      const TiledModel model,
-      TiledModel::Generate(
-          "nvfp4-0.085", options.unit,
-          std::max<std::uint64_t>(1, std::min(options.size, kStagedSize) / options.unit),
-          options.threads));
+  SEGUE_ASSIGN_OR_RETURN(const TiledModel model,
+                         TiledModel::Generate(options, "nvfp4-0.085", kStagedSize));
   SEGUE_ASSIGN_OR_RETURN(const TiledDelta delta,
                          EncodeAndStage(model, Profile::kSparseZstd, options.threads));
   SEGUE_ASSIGN_OR_RETURN(const DeviceModel live, DeviceModel::Make(gpu, model));

@@ -15,11 +15,7 @@ constexpr double kScrubShareMin = 0.8;
 Status MeasureScrub(Check& check, Gpu& gpu) {
   const CheckOptions& options = check.options;
   SEGUE_ASSIGN_OR_RETURN(const double copy_rate, CopyRate(check, gpu));
-  SEGUE_ASSIGN_OR_RETURN(
-      const TiledModel model,
-      TiledModel::Generate("nvfp4-0.085", options.unit,
-                           std::max<std::uint64_t>(1, options.size / options.unit),
-                           options.threads));
+  SEGUE_ASSIGN_OR_RETURN(const TiledModel model, TiledModel::Generate(options, "nvfp4-0.085"));
   SEGUE_ASSIGN_OR_RETURN(const DeviceModel live, DeviceModel::Make(gpu, model));
   SEGUE_RETURN_IF_ERROR(live.Restore());
   std::vector<Placement> placements;

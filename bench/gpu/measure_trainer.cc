@@ -17,7 +17,6 @@ namespace segue::gpu_check {
 namespace {
 
 constexpr double kDiffMax = 60e-3;  // Issue: 55.6 GB, both versions in device memory.
-constexpr std::uint64_t kGoalSize = 55'000'000'000;
 constexpr std::uint64_t kDifferMemory = 2ull << 30;
 
 // Takes every changed chunk as streams, and counts.
@@ -62,11 +61,7 @@ Status MeasureTrainer(Check& check, Gpu& gpu) {
   SEGUE_RETURN_IF_ERROR(CheckEncodings(check, gpu));
   const CheckOptions& options = check.options;
   SEGUE_ASSIGN_OR_RETURN(const double copy_rate, CopyRate(check, gpu));
-  SEGUE_ASSIGN_OR_RETURN(
-      const TiledModel model,
-      TiledModel::Generate("nvfp4-0.085", options.unit,
-                           std::max<std::uint64_t>(1, options.size / options.unit),
-                           options.threads));
+  SEGUE_ASSIGN_OR_RETURN(const TiledModel model, TiledModel::Generate(options, "nvfp4-0.085"));
   SEGUE_ASSIGN_OR_RETURN(const DeviceModel base, DeviceModel::Make(gpu, model));
   SEGUE_ASSIGN_OR_RETURN(const DeviceModel target, DeviceModel::Make(gpu, model));
   SEGUE_RETURN_IF_ERROR(base.Restore());

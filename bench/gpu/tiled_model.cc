@@ -49,15 +49,17 @@ Result<TiledModel> TiledModel::Make(Dtype dtype, std::uint64_t unit, std::uint64
   return model;
 }
 
-Result<TiledModel> TiledModel::Generate(std::string_view preset, std::uint64_t unit,
-                                        std::uint64_t count, unsigned threads) {
+Result<TiledModel> TiledModel::Generate(const CheckOptions& options, std::string_view preset,
+                                        std::uint64_t size_max) {
+  const std::uint64_t unit = options.unit;
+  const std::uint64_t count = std::max<std::uint64_t>(1, std::min(options.size, size_max) / unit);
   SEGUE_ASSIGN_OR_RETURN(const PresetInfo info, FindPreset(preset));
   const Dtype dtype = DtypeOf(info.format);
   SEGUE_ASSIGN_OR_RETURN(TiledModel model, Make(dtype, unit, count));
   model.workload = preset;
   SEGUE_ASSIGN_OR_RETURN(
       const std::uint64_t changed,
-      GeneratePair(preset, 1, threads, model.base.bytes(), model.target.bytes()));
+      GeneratePair(preset, 1, options.threads, model.base.bytes(), model.target.bytes()));
   const double elements = dtype == Dtype::kU8
                               ? 2.0 * static_cast<double>(unit)
                               : static_cast<double>(unit) / static_cast<double>(DtypeWidth(dtype));

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/gpu/check.h"
 #include "bench/gpu/gpu.h"
 #include "bench/memory.h"
 #include "checkpoint/plan.h"
@@ -21,9 +22,10 @@
 namespace segue::gpu_check {
 
 struct TiledModel {
-  // `preset` of the generator; `count` tensors of `unit` bytes.
-  static Result<TiledModel> Generate(std::string_view preset, std::uint64_t unit,
-                                     std::uint64_t count, unsigned threads);
+  // `preset` of the generator, in whole units of the check's size, at most `size_max` bytes of them
+  // and at least one.
+  static Result<TiledModel> Generate(const CheckOptions& options, std::string_view preset,
+                                     std::uint64_t size_max = ~std::uint64_t{0});
   // For a pair that the caller fills: base and target are zero.
   static Result<TiledModel> Make(Dtype dtype, std::uint64_t unit, std::uint64_t count);
 

@@ -18,8 +18,9 @@ Status CheckCapability(const Context& context);
 
 class KernelSet {
  public:
-  // For a device that CheckCapability() takes. Each kernel has been launched once, without rows: by default a driver loads a kernel at its first launch, and
-  // that may not be in a pause, nor what fails in it.
+  // For a device that CheckCapability() takes. Each kernel has been launched once, without rows: by
+  // default a driver loads a kernel at its first launch, and that may not be in a pause, nor what
+  // fails in it.
   static Result<KernelSet> Load(const DriverPointer& driver, CUstream stream);
 
   // One warp a row. `rows` and `sums` (one a row): what the kernel takes and gives, SparseRow or
