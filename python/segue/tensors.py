@@ -114,18 +114,10 @@ class Described:
         return (self.name, self.dtype, self.shape, self.address, self.nbytes)
 
 
-def describe(name, tensor):
-    """What `tensor` is and where it lies, in the memory of this process. InvalidArgumentError,
-    naming it, for one that is not plain, contiguous memory of it; UnsupportedError for a dtype
-    without a name in safetensors."""
-    found = describe_anywhere(name, tensor)
-    if found.device:
-        _refuse(name, f"it is on device '{found.device}'; give one in the CPU's memory")
-    return found
-
-
 def describe_anywhere(name, tensor):
-    """The same for tensors in the memory of a CUDA GPU as well."""
+    """What `tensor` is and where it lies, in the memory of this process or of a CUDA GPU.
+    InvalidArgumentError, naming it, for one that is not plain, contiguous memory of either;
+    UnsupportedError for a dtype without a name in safetensors."""
     if not isinstance(name, str):
         raise InvalidArgumentError(f"a tensor's name is a string, not {name!r}")
     try:

@@ -51,6 +51,15 @@ def callables(where, call):
                                         flush=made["flush"], set_version=made["set_version"])}
 
 
+def follow_to_the_first(receiver):
+    """Follows until version 1 is held."""
+    receiver.follow(0.001)
+    limit = time.monotonic() + DEADLINE
+    while receiver.status.version != 1:
+        assert time.monotonic() < limit
+        time.sleep(0.005)
+
+
 @pytest.mark.parametrize("error", HOSTILE, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("where", ["close", "open", "pause", "flush", "set_version", "resume"])
 def test_what_a_callback_raises_is_the_cause_and_leads_on(tmp_path, where, error):
@@ -84,11 +93,7 @@ def test_a_follower_survives_what_callbacks_raise(tmp_path):
             raise left.pop()
 
     receiver = bound(store, before, close_gate=close_gate, open_gate=nothing)
-    receiver.follow(0.001)
-    limit = time.monotonic() + DEADLINE
-    while receiver.status.version != 1:
-        assert time.monotonic() < limit
-        time.sleep(0.005)
+    follow_to_the_first(receiver)
     receiver.close()
     assert not left and same_bytes(before, model)
 
@@ -106,11 +111,7 @@ def test_a_followers_callback_calls_its_receiver(tmp_path, call):
             answers.append(str(error))
 
     receiver = bound(store, before, close_gate=close_gate, open_gate=nothing)
-    receiver.follow(0.001)
-    limit = time.monotonic() + DEADLINE
-    while receiver.status.version != 1:
-        assert time.monotonic() < limit
-        time.sleep(0.005)
+    follow_to_the_first(receiver)
     receiver.close()
     assert same_bytes(before, model) and len(answers) == 1
     assert {"close()": "own calls or callbacks", "follow(0.5)": "own threads",

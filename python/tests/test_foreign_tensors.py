@@ -11,7 +11,7 @@ import pytest
 
 import segue
 from python_support import bound
-from segue.tensors import describe
+from segue.tensors import describe_anywhere
 
 try:
     import torch
@@ -61,7 +61,7 @@ class Copies(Wrapper):
 def test_an_exporter_that_gives_a_copy_is_refused():
     array = np.arange(64, dtype=np.float32)
     with pytest.raises(segue.InvalidArgumentError, match="'x'.*gave a copy"):
-        describe("x", Copies(array))
+        describe_anywhere("x", Copies(array))
 
 
 def test_an_exporter_is_asked_for_no_copy():
@@ -72,7 +72,7 @@ def test_an_exporter_is_asked_for_no_copy():
             asked.append(arguments)
             return super().__dlpack__(**arguments)
 
-    describe("x", Asked(np.arange(64, dtype=np.float32)))
+    describe_anywhere("x", Asked(np.arange(64, dtype=np.float32)))
     assert asked[0]["copy"] is False
 
     class Old(Wrapper):
@@ -80,7 +80,7 @@ def test_an_exporter_is_asked_for_no_copy():
         def __dlpack__(self, stream=None):
             return self.tensor.__dlpack__()
 
-    assert describe("x", Old(np.arange(64, dtype=np.float32))).shape == (64,)
+    assert describe_anywhere("x", Old(np.arange(64, dtype=np.float32))).shape == (64,)
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_a_scalar_is_not_bound(run):
 def test_a_tensor_without_memory_is_refused(tmp_path):
     zeros = torch._efficientzerotensor((1 << 14,))
     with pytest.raises(segue.InvalidArgumentError, match="'x': it has no memory"):
-        describe("x", zeros)
+        describe_anywhere("x", zeros)
     base = {"x": np.arange(1 << 14, dtype=np.float32), "y": np.zeros(4, np.float32)}
     publisher = segue.Publisher(tmp_path / "store", base=base, missing_is_unchanged=True)
     with refused:
@@ -166,7 +166,7 @@ def test_tensors_that_hold_no_bytes_are_named(tmp_path):
     torch.func.vmap(lambda one: strange.append(one) or one)(torch.ones(2, 3))
     for tensor in strange:
         with refused:
-            describe("x", tensor)
+            describe_anywhere("x", tensor)
 
 
 # --- capsules that lie -------------------------------------------------------------------------
@@ -223,18 +223,19 @@ def capsule(shape=(16,), strides=None, kind=1, code=2, bits=32, lanes=1, offset=
     {"shape": (2**62, 2**62, 0)}, {"no_shape": True}, {"shape": (2**61,)}])
 def test_a_capsule_that_lies(lie):
     with pytest.raises(segue.Error, match="'x'"):
-        describe("x", Exporter(lambda: capsule(**lie)))
+        describe_anywhere("x", Exporter(lambda: capsule(**lie)))
 
 
 def test_capsules_that_are_good():
-    found = describe("x", Exporter(lambda: capsule()))
+    found = describe_anywhere("x", Exporter(lambda: capsule()))
     assert (found.address, found.shape, found.writable) == (ARRAY.ctypes.data, (16,), True)
-    found = describe("x", Exporter(lambda: capsule((15,), offset=4)))
+    found = describe_anywhere("x", Exporter(lambda: capsule((15,), offset=4)))
     assert (found.address, found.shape) == (ARRAY.ctypes.data + 4, (15,))
-    found = describe("x", Exporter(lambda: capsule((4, 4), (4, 1), versioned=True, flags=1)))
+    whole = Exporter(lambda: capsule((4, 4), (4, 1), versioned=True, flags=1))
+    found = describe_anywhere("x", whole)
     assert (found.shape, found.writable) == ((4, 4), False)
-    assert describe("x", Exporter(lambda: capsule((), ndim=0))).shape == ()
-    assert describe("x", Exporter(lambda: capsule((0, 3), data=0))).nbytes == 0
+    assert describe_anywhere("x", Exporter(lambda: capsule((), ndim=0))).shape == ()
+    assert describe_anywhere("x", Exporter(lambda: capsule((0, 3), data=0))).nbytes == 0
 
 
 def raising():
@@ -247,20 +248,20 @@ def raising():
     Exporter(capsule, (1, 1))])
 def test_an_exporter_that_does_not_keep_to_dlpack(exporter):
     with refused:
-        describe("x", exporter)
+        describe_anywhere("x", exporter)
 
 
 def test_what_an_exporter_raises_is_the_cause():
     with pytest.raises(segue.InvalidArgumentError, match="'x'.*KeyError.*own") as caught:
-        describe("x", Exporter(raising))
+        describe_anywhere("x", Exporter(raising))
     assert isinstance(caught.value.__cause__, KeyError)
 
 
 def test_a_capsule_is_taken_once():
     used = ARRAY.__dlpack__()
-    assert describe("x", Exporter(used)).shape == (16,)
+    assert describe_anywhere("x", Exporter(used)).shape == (16,)
     with pytest.raises(segue.InvalidArgumentError, match="'x'.*no fresh capsule"):
-        describe("x", Exporter(used))
+        describe_anywhere("x", Exporter(used))
 
 
 def test_exports_are_given_back():
@@ -268,7 +269,7 @@ def test_exports_are_given_back():
     array = np.arange(16, dtype=np.float32)
     before = sys.getrefcount(array)
     for _ in range(10):
-        found = describe("x", Wrapper(array))
+        found = describe_anywhere("x", Wrapper(array))
         assert found.where() == (array.ctypes.data, array.nbytes)
     del found
     gc.collect()
@@ -278,7 +279,7 @@ def test_exports_are_given_back():
 @pytest.mark.parametrize("name", ["\udc80", "a\ud800b"])
 def test_a_name_that_is_no_text(name):
     with pytest.raises(segue.InvalidArgumentError, match="name is text"):
-        describe(name, ARRAY)
+        describe_anywhere(name, ARRAY)
 
 
 @pytest.mark.parametrize("dtype, shape", [

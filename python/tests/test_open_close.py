@@ -65,8 +65,8 @@ def test_threads_that_open_at_once_share_one_gate(tmp_path, make):
     receiver.close()
 
 
-def test_open_waits_for_a_bind_and_refuses_later_ones(tmp_path):
-    store, _, before = published(tmp_path)
+def stops_while_it_opens(store, tensors):
+    """A receiver whose open() says that it has come to the engine, and waits there."""
     opened, go_on = threading.Event(), threading.Event()
 
     def pause(*_):
@@ -74,7 +74,12 @@ def test_open_waits_for_a_bind_and_refuses_later_ones(tmp_path):
         go_on.wait()
 
     hooks = segue.engine_hooks(pause=pause, resume=lambda: None, flush=lambda: [])
-    receiver = bound(store, before, hooks=hooks)
+    return bound(store, tensors, hooks=hooks), opened, go_on
+
+
+def test_open_waits_for_a_bind_and_refuses_later_ones(tmp_path):
+    store, _, before = published(tmp_path)
+    receiver, opened, go_on = stops_while_it_opens(store, before)
     opener = threading.Thread(target=receiver.open)
     opener.start()
     opened.wait()
@@ -99,14 +104,7 @@ def test_open_waits_for_a_bind_and_refuses_later_ones(tmp_path):
 
 def test_close_waits_for_an_open_of_another_thread(tmp_path):
     store, model, before = published(tmp_path)
-    opened, go_on = threading.Event(), threading.Event()
-
-    def pause(*_):
-        opened.set()
-        go_on.wait()
-
-    hooks = segue.engine_hooks(pause=pause, resume=lambda: None, flush=lambda: [])
-    receiver = bound(store, before, hooks=hooks)
+    receiver, opened, go_on = stops_while_it_opens(store, before)
 
     def follow():
         try:

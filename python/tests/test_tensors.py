@@ -12,7 +12,7 @@ import pytest
 
 import segue
 from python_support import bound
-from segue.tensors import DLPACK_DTYPES, NUMPY_DTYPES, TORCH_DTYPES, describe
+from segue.tensors import DLPACK_DTYPES, NUMPY_DTYPES, TORCH_DTYPES, describe_anywhere
 
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
 try:
@@ -40,7 +40,7 @@ def numpy_of(dtype_name):
 @pytest.mark.parametrize("name", NUMPY_DTYPES)
 def test_numpy_dtypes(tmp_path, name):
     array = numpy_of(name)
-    found = describe("x", array)
+    found = describe_anywhere("x", array)
     assert (found.dtype, found.shape) == (NUMPY_DTYPES[name], array.shape)
     assert found.address == array.ctypes.data and found.nbytes == 512 and found.writable
     check_round_trip(tmp_path, array, lambda a: a.view(np.uint8))
@@ -53,7 +53,7 @@ def test_torch_dtypes(tmp_path, name):
         pytest.skip(f"this torch has no {name}")
     tensor = torch.from_numpy(raw(512)).clone()
     tensor = (tensor & 1).bool() if name == "bool" else tensor.view(getattr(torch, name))
-    found = describe("x", tensor)
+    found = describe_anywhere("x", tensor)
     assert found.dtype == TORCH_DTYPES[name]
     assert found.shape == ((1024,) if found.dtype == "F4" else tuple(tensor.shape))
     assert found.address == tensor.data_ptr() and found.nbytes == 512
@@ -90,7 +90,7 @@ def test_dlpack(name):
     dtype = next(key for key, value in TORCH_DTYPES.items() if value == name)
     tensor = torch.from_numpy(raw(512) & 1).clone()
     tensor = tensor.bool() if name == "BOOL" else tensor.view(getattr(torch, dtype))
-    found = describe("x", OnlyDlpack(tensor))
+    found = describe_anywhere("x", OnlyDlpack(tensor))
     assert (found.dtype, found.shape, found.nbytes) == (name, tuple(tensor.shape), 512)
     assert found.address == tensor.data_ptr()
 
@@ -98,16 +98,16 @@ def test_dlpack(name):
 def test_dlpack_refusals():
     array = np.zeros((4, 6), np.float32)
     with pytest.raises(segue.InvalidArgumentError, match="'x'.*not contiguous"):
-        describe("x", OnlyDlpack(array.T))
-    assert describe("x", OnlyDlpack(array)).writable
+        describe_anywhere("x", OnlyDlpack(array.T))
+    assert describe_anywhere("x", OnlyDlpack(array)).writable
     array.flags.writeable = False
-    assert not describe("x", OnlyDlpack(array)).writable
+    assert not describe_anywhere("x", OnlyDlpack(array)).writable
 
     class Elsewhere(OnlyDlpack):
         def __dlpack_device__(self):
             return (7, 0)
     with pytest.raises(segue.InvalidArgumentError, match="'x'.*device of DLPack's type 7"):
-        describe("x", Elsewhere(array))
+        describe_anywhere("x", Elsewhere(array))
 
 
 @pytest.mark.parametrize("array, shape", [
@@ -115,7 +115,7 @@ def test_dlpack_refusals():
     (np.zeros((3, 0), ml_dtypes.bfloat16), (3, 0)), (np.float32(1), ()),
 ])
 def test_shapes(array, shape):
-    assert describe("x", array).shape == shape
+    assert describe_anywhere("x", array).shape == shape
 
 
 @pytest.mark.parametrize("array", [
@@ -123,9 +123,9 @@ def test_shapes(array, shape):
     np.zeros(3, ml_dtypes.float4_e2m1fn)])
 def test_dtypes_that_safetensors_has_not(array):
     with pytest.raises(segue.UnsupportedError, match="tensor 'x': safetensors has no dtype"):
-        describe("x", array)
+        describe_anywhere("x", array)
     with pytest.raises(segue.InvalidArgumentError, match="plain little-endian"):
-        describe("x", np.zeros(3, [("a", "f4")]))
+        describe_anywhere("x", np.zeros(3, [("a", "f4")]))
 
 
 def test_bf16_and_fp8_in_a_segment(tmp_path):
