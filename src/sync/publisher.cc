@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Publisher: docs/protocol.md, section 2, "Publishing from buffers". Three things may exist at a
-// time: the baseline, a version that is begun (builder_, put_), and one that was handed to the
-// store whose place in the baseline is not settled yet (pending_).
+// time: the baseline (in model_), a version that is begun (put_, next_), and one that was handed to
+// the store whose place in the baseline is not settled yet (pending_).
 #include "segue/publisher.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "base/limits.h"
-#include "delta/delta_builder.h"
 #include "delta/profile.h"
-#include "store/signed_store.h"
 #include "sync/acknowledge.h"
-#include "sync/baseline.h"
 #include "sync/lineage.h"
 #include "sync/owners.h"
+#include "sync/published_model.h"
 #include "sync/publisher_internals.h"
+#include "sync/put_tensors.h"
 #include "sync/source_model.h"
 #include "sync/stopwatch.h"
 #include "sync/version_commit.h"
@@ -61,102 +59,83 @@ Result<std::string> AddDigests(std::span<const std::string> digests) {
 
 class Publisher::Impl {
  public:
-  Impl(Environment& environment, PublisherOptions options)
-      : environment_(environment), options_(std::move(options)), publish_(OptionsOf(options_)) {}
-
-  Status Open(std::span<const SourceTensor> base) {
-    SEGUE_ASSIGN_OR_RETURN(const std::uint64_t chunk_size, OpenStoreAndLineage());
-    SEGUE_ASSIGN_OR_RETURN(SourceModel model, SourceFromTensors(base, chunk_size));
-    for (const SourceTensor& tensor : base) SEGUE_RETURN_IF_ERROR(CheckPlace(tensor));
-    SEGUE_ASSIGN_OR_RETURN(layout_, Layout::Generate(model.plan, options_.shard_size));
-    return Start(std::move(model), "the publisher's tensors");
+  // `open` opens the model, once the options are found good.
+  template <typename Open>
+  static Result<std::unique_ptr<Publisher>> Make(Environment& environment,
+                                                 const PublisherOptions& options,
+                                                 const Open& open) {
+    PublishOptions any_version = OptionsOf(options);
+    any_version.version = 1;
+    SEGUE_RETURN_IF_ERROR(CheckPublishOptions(any_version));
+    if (!options.cohort.engines.empty() && !options.cohort.probe) {
+      return InvalidArgument("a cohort needs a way to ask its engines");
+    }
+    SEGUE_ASSIGN_OR_RETURN(std::unique_ptr<PublishedModel> model, open());
+    auto impl = std::make_unique<Impl>(environment, options, std::move(model));
+    return std::unique_ptr<Publisher>(new Publisher(std::move(impl)));
   }
 
-  Status Open(std::span<const SourceTensor> base, std::span<const std::string> owned,
-              const TensorReader& read) {
-    SEGUE_ASSIGN_OR_RETURN(const std::uint64_t chunk_size, OpenStoreAndLineage());
-    SEGUE_ASSIGN_OR_RETURN(SourceModel model, SourceFromSpecs(base, owned, chunk_size));
-    SEGUE_ASSIGN_OR_RETURN(layout_, Layout::Generate(model.plan, options_.shard_size));
-    return Start(std::move(model), "the publisher's tensors", [&](std::size_t tensor, auto* to) {
-      const PlanTensor& known = plan_.tensors()[tensor];
-      return read(known.spec.name, to, known.size);
-    });
-  }
-
-  Status Open(const std::string& path, const std::optional<std::vector<std::string>>& owned) {
-    SEGUE_ASSIGN_OR_RETURN(const std::uint64_t chunk_size, OpenStoreAndLineage());
-    SEGUE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(path));
-    SEGUE_ASSIGN_OR_RETURN(SourceModel model, SourceFromCheckpoint(checkpoint, owned, chunk_size));
-    layout_ = Layout::FromCheckpoint(checkpoint);
-    return Start(std::move(model), "checkpoint '" + path + "'");
-  }
+  Impl(Environment& environment, PublisherOptions options, std::unique_ptr<PublishedModel> model)
+      : environment_(environment),
+        options_(std::move(options)),
+        publish_(OptionsOf(options_)),
+        model_(std::move(model)),
+        put_(*model_, *ProfileFromName(options_.profile), options_.threads) {}
 
   Status Begin(std::optional<std::uint64_t> version) {
     SEGUE_RETURN_IF_ERROR(broken_);
     if (begun_) return InvalidArgument("a version is begun already: commit or discard it");
     SEGUE_RETURN_IF_ERROR(SettlePending());
-    if (version && version_ && *version < *version_) {
+    if (version && model_->version && *version < *model_->version) {
       return InvalidArgument("version " + std::to_string(*version) +
                              " comes before the one that the publisher is at, " +
-                             std::to_string(*version_) + "; version numbers only grow");
+                             std::to_string(*model_->version) + "; version numbers only grow");
     }
     publish_.version = version;
     SEGUE_RETURN_IF_ERROR(CheckPublishOptions(publish_));
-    SEGUE_RETURN_IF_ERROR(ReadLineage());
+    SEGUE_RETURN_IF_ERROR(model_->ReadLineage());
     next_ = Pending();
     report_ = PublishReport();
     SEGUE_RETURN_IF_ERROR(MakeCommit().ChooseNumbers(next_.version.identity));
     SetLayouts();
-    put_ = TensorSet(plan_.tensors().size());
-    sums_ = {};
+    put_.Clear();
     begun_ = true;
     return {};
   }
 
   Status Put(std::string_view name, const std::byte* data, std::uint64_t size) {
-    SEGUE_ASSIGN_OR_RETURN(const std::size_t tensor, FindForPut(name));
-    SEGUE_RETURN_IF_ERROR(CheckSize(tensor, size));
-    SEGUE_RETURN_IF_ERROR(CheckPlace({.name = std::string(name), .data = data, .size = size}));
-    return PutAll({{tensor, baseline_->Tensor(tensor), data}});
+    SEGUE_RETURN_IF_ERROR(CheckBegun());
+    SEGUE_ASSIGN_OR_RETURN(const TensorChange change, put_.ChangeOf(name, data, size));
+    return Compare({change});
   }
 
   Status Put(const SourceTensor& tensor) {
-    std::vector<TensorChange> changes;
-    SEGUE_RETURN_IF_ERROR(AddChange(tensor, changes));
-    return PutAll(changes);
+    SEGUE_RETURN_IF_ERROR(CheckBegun());
+    SEGUE_ASSIGN_OR_RETURN(const TensorChange change, put_.ChangeOf(tensor));
+    return Compare({change});
   }
 
   Status Put(std::span<const SourceTensor> tensors) {
-    Status status;
-    std::vector<TensorChange> changes;
-    for (const SourceTensor& tensor : tensors) {
-      if (tensor.data == nullptr) continue;
-      status = AddChange(tensor, changes);
-      if (!status.ok()) break;
-    }
-    // In the payload's order, so that what is complete of it can be compressed at once.
-    std::ranges::sort(changes, {}, &TensorChange::tensor);
-    if (status.ok()) status = PutAll(changes);
-    if (!status.ok() && begun_) Discard();
-    return status;
+    SEGUE_RETURN_IF_ERROR(CheckBegun());
+    const auto changes = put_.ChangesOf(tensors);
+    if (changes.ok()) return Compare(changes.value());
+    Discard();
+    return changes.status();
   }
 
   Status PutUnchanged(std::string_view name) {
-    SEGUE_ASSIGN_OR_RETURN(const std::size_t tensor, FindForPut(name));
-    TakeUnchanged(tensor);
-    return {};
+    SEGUE_RETURN_IF_ERROR(CheckBegun());
+    return put_.AddUnchanged(name);
   }
 
   Result<VersionDigests> Digests() {
-    SEGUE_RETURN_IF_ERROR(broken_);
-    if (!begun_) return InvalidArgument("no version is begun");
-    SEGUE_RETURN_IF_ERROR(TakeMissing());
-    return VersionDigests{sums_.before.ToHex(), sums_.after.ToHex()};
+    SEGUE_RETURN_IF_ERROR(CheckBegun());
+    SEGUE_RETURN_IF_ERROR(put_.AddMissing(options_.missing_is_unchanged));
+    return VersionDigests{put_.sums().before.ToHex(), put_.sums().after.ToHex()};
   }
 
   Status Settle(const VersionDigests& whole) {
-    SEGUE_RETURN_IF_ERROR(broken_);
-    if (!begun_) return InvalidArgument("no version is begun");
+    SEGUE_RETURN_IF_ERROR(CheckBegun());
     SEGUE_ASSIGN_OR_RETURN(const Digest base, DigestOf(whole.base));
     SEGUE_ASSIGN_OR_RETURN(const Digest target, DigestOf(whole.target));
     next_.version.whole = {base, target};
@@ -164,19 +143,18 @@ class Publisher::Impl {
     return {};
   }
 
-  std::string BaselineDigest() const { return baseline_->digest().ToHex(); }
+  std::string BaselineDigest() const { return model_->baseline->digest().ToHex(); }
 
   Status SettleBaseline(const std::string& whole) {
     SEGUE_ASSIGN_OR_RETURN(const Digest digest, DigestOf(whole));
-    SEGUE_RETURN_IF_ERROR(ReadLineage());
-    if (!lineage_) return {};
-    return FindBaseline(digest, "the tensors of all owners");
+    SEGUE_RETURN_IF_ERROR(model_->ReadLineage());
+    if (!model_->lineage) return {};
+    return model_->FindVersion(digest, "the tensors of all owners");
   }
 
   Status Upload() {
-    SEGUE_RETURN_IF_ERROR(broken_);
-    if (!begun_) return InvalidArgument("no version is begun");
-    SEGUE_RETURN_IF_ERROR(TakeMissing());
+    SEGUE_RETURN_IF_ERROR(CheckBegun());
+    SEGUE_RETURN_IF_ERROR(put_.AddMissing(options_.missing_is_unchanged));
     // A single owner's payload gets its name once the commit knows the version's number.
     if (options_.owner_count == 1 || next_.encoded) return {};
     Stopwatch watch;
@@ -188,9 +166,8 @@ class Publisher::Impl {
   }
 
   Result<PublishReport> Commit() {
-    SEGUE_RETURN_IF_ERROR(broken_);
-    if (!begun_) return InvalidArgument("no version is begun");
-    SEGUE_RETURN_IF_ERROR(TakeMissing());
+    SEGUE_RETURN_IF_ERROR(CheckBegun());
+    SEGUE_RETURN_IF_ERROR(put_.AddMissing(options_.missing_is_unchanged));
     begun_ = false;
     Stopwatch watch;
     if (!next_.encoded) {
@@ -220,7 +197,7 @@ class Publisher::Impl {
 
   void Discard() {
     begun_ = false;
-    (void)builder_->Take();
+    put_.Clear();
   }
 
   Result<PublishReport> PublishAll(std::span<const SourceTensor> tensors,
@@ -233,8 +210,10 @@ class Publisher::Impl {
   }
 
   Status WaitForAcknowledgement(const Cohort& cohort) const {
-    if (!version_) return InvalidArgument("nothing was published yet that an engine could have");
-    return WaitUntilReached(*version_, cohort);
+    if (!model_->version) {
+      return InvalidArgument("nothing was published yet that an engine could have");
+    }
+    return WaitUntilReached(*model_->version, cohort);
   }
 
   // After the version is visible.
@@ -245,7 +224,7 @@ class Publisher::Impl {
       SEGUE_RETURN_IF_ERROR(LookForPending());
       if (!pending_) return {};
     }
-    const Status moved = baseline_->Advance(pending_->staged);
+    const Status moved = model_->baseline->Advance(pending_->staged);
     if (!moved.ok() && moved.code() != StatusCode::kTainted) {
       return moved.WithContext("the version is published, and the baseline has not moved");
     }
@@ -254,25 +233,25 @@ class Publisher::Impl {
                         "): open the publisher anew");
       return broken_;
     }
-    version_ = pending_->version.identity.target_version;
+    model_->version = pending_->version.identity.target_version;
     pending_.reset();
     return {};
   }
 
-  std::optional<std::uint64_t> version() const { return version_; }
-  std::uint64_t baseline_bytes() const { return baseline_->size(); }
+  std::optional<std::uint64_t> version() const { return model_->version; }
+  std::uint64_t baseline_bytes() const { return model_->baseline->size(); }
 
   Result<std::span<const std::byte>> BaselineOf(std::string_view name) const {
     SEGUE_RETURN_IF_ERROR(broken_);
-    SEGUE_ASSIGN_OR_RETURN(const std::size_t tensor, FindTensor(plan_, name));
-    const std::uint64_t size = plan_.tensors()[tensor].size;
-    if (size != 0 && !owned_.Contains(tensor)) {
+    SEGUE_ASSIGN_OR_RETURN(const std::size_t tensor, FindTensor(model_->plan, name));
+    const std::uint64_t size = model_->plan.tensors()[tensor].size;
+    if (size != 0 && !model_->owned.Contains(tensor)) {
       return InvalidArgument("tensor " + Quoted(name) + " belongs to another owner");
     }
-    if (baseline_->is_on_device()) {
+    if (model_->baseline->is_on_device()) {
       return Unsupported("the baseline lies in the memory of '" + options_.device + "'");
     }
-    return std::span(baseline_->Tensor(tensor), size);
+    return std::span(model_->baseline->Tensor(tensor), size);
   }
 
  private:
@@ -285,199 +264,52 @@ class Publisher::Impl {
     bool is_there = false;  // All owners have found that it was there before.
   };
 
-  Result<std::uint64_t> OpenStoreAndLineage() {
-    PublishOptions any_version = publish_;
-    any_version.version = 1;
-    SEGUE_RETURN_IF_ERROR(CheckPublishOptions(any_version));
-    if (!options_.cohort.engines.empty() && !options_.cohort.probe) {
-      return InvalidArgument("a cohort needs a way to ask its engines");
-    }
-    SEGUE_ASSIGN_OR_RETURN(auto store, environment_.OpenStore(options_.store, /*create=*/true));
-    SEGUE_ASSIGN_OR_RETURN(store_, WithWriterKeys(std::move(store), options_.keys));
-    SEGUE_ASSIGN_OR_RETURN(lineage_, Lineage::OpenIfThere(*store_, options_.lineage));
-    std::uint64_t chunk_size = options_.chunk_size.value_or(limits::kChunkSizeDefault);
-    if (lineage_) {
-      SEGUE_ASSIGN_OR_RETURN(const Plan known, lineage_->ReadPlan(*store_));
-      chunk_size = known.chunk_size();
-    }
-    SEGUE_RETURN_IF_ERROR(OpenDevice(chunk_size));
-    return chunk_size;
-  }
-
-  Status OpenDevice(std::uint64_t chunk_size) {
-    if (options_.device.empty()) return {};
-    Result<std::shared_ptr<Differ>> differ = OpenDiffer(
-        options_.device, {.chunk_size_max = chunk_size, .memory_max = options_.device_memory});
-    if (!differ.ok() && differ.status().code() == StatusCode::kResourceExhausted) {
-      return differ.status().WithContext("memory to compare in, which device_memory bounds");
-    }
-    SEGUE_RETURN_IF_ERROR(differ.status());
-    place_.differ = std::move(differ).value();
-    if (options_.baseline_on_host) return {};
-    SEGUE_ASSIGN_OR_RETURN(place_.accelerator, OpenAccelerator(options_.device, options_.threads,
-                                                               {.keep_batch = false}));
-    return {};
-  }
-
-  // Memory of the device that the options name, where they name one.
-  Status CheckPlace(const SourceTensor& tensor) const {
-    if (place_.differ == nullptr || tensor.data == nullptr || tensor.size == 0) return {};
-    return place_.differ->CheckMemory(tensor.data, tensor.size)
-        .WithContext("tensor " + Quoted(tensor.name));
-  }
-
-  // `read`: where the model's bytes do not lie in its view.
-  Status Start(SourceModel model, const std::string& name, const Baseline::Reader& read = {}) {
-    plan_ = std::move(model.plan);
-    owned_ = std::move(model.owned);
-    if (lineage_) SEGUE_RETURN_IF_ERROR(lineage_->CheckPlan(*store_, plan_, name));
-    if (options_.owner_count == 1) {
-      const auto missing = owned_.FirstMissing(plan_);
-      if (missing) {
-        return InvalidArgument("tensor '" + plan_.tensors()[*missing].spec.name +
-                               "' has no bytes, and there is no other owner");
-      }
-    }
-    SEGUE_ASSIGN_OR_RETURN(
-        baseline_, read ? Baseline::Read(plan_, owned_, read, options_.threads, place_)
-                        : Baseline::Copy(plan_, owned_, model.view, options_.threads, place_));
-    builder_ =
-        std::make_unique<DeltaBuilder>(plan_, *ProfileFromName(options_.profile), options_.threads);
-    if (!lineage_ || options_.owner_count > 1) return {};
-    return FindBaseline(baseline_->digest(), name);
-  }
-
-  Status FindBaseline(const Digest& digest, const std::string& name) {
-    version_ = lineage_->FindVersion(digest, limits::kVersionMax);
-    if (version_) return {};
-    return VersionMismatch(name + " have digest " + digest.ToHex() +
-                           ", which is no version of lineage '" + options_.lineage + "'");
-  }
-
-  Status ReadLineage() {
-    SEGUE_ASSIGN_OR_RETURN(lineage_, Lineage::OpenIfThere(*store_, options_.lineage));
-    if (!lineage_) return {};
-    return lineage_->CheckPlan(*store_, plan_, "the publisher's tensors");
+  Status CheckBegun() const {
+    SEGUE_RETURN_IF_ERROR(broken_);
+    return begun_ ? Status() : InvalidArgument("no version is begun");
   }
 
   VersionCommit MakeCommit() {
-    return {*store_, lineage_ ? &*lineage_ : nullptr, plan_, publish_, report_, environment_};
+    const Lineage* lineage = model_->lineage ? &*model_->lineage : nullptr;
+    return {*model_->store, lineage, model_->plan, publish_, report_, environment_};
   }
 
   // A lineage that exists keeps its layout; the store has it.
   void SetLayouts() {
     PendingVersion& version = next_.version;
-    Sha256 digest = layout_.digest();
-    if (lineage_) {
-      digest = lineage_->Version(lineage_->newest())->layout;
+    Sha256 digest = model_->layout.digest();
+    if (model_->lineage) {
+      digest = model_->lineage->Version(model_->lineage->newest())->layout;
     } else {
-      version.base_layout = version.target_layout = &layout_;
+      version.base_layout = version.target_layout = &model_->layout;
     }
     version.identity.base_layout = version.identity.target_layout = digest;
-    if (options_.owner_count > 1) version.tensors = &owned_;
+    if (options_.owner_count > 1) version.tensors = &model_->owned;
   }
 
-  Result<std::size_t> FindForPut(std::string_view name) const {
-    SEGUE_RETURN_IF_ERROR(broken_);
-    if (!begun_) return InvalidArgument("no version is begun");
-    const auto found = FindTensor(plan_, name);
-    if (!found.ok()) {
-      return InvalidArgument("tensor " + Quoted(name) +
-                             " is none of those that the publisher was opened with");
-    }
-    const std::size_t tensor = found.value();
-    const bool has_bytes = plan_.tensors()[tensor].size != 0;
-    if (has_bytes && !owned_.Contains(tensor)) {
-      return InvalidArgument("tensor " + Quoted(name) + " belongs to another owner");
-    }
-    if (put_.Contains(tensor)) return InvalidArgument("tensor " + Quoted(name) + " is put twice");
-    return tensor;
-  }
-
-  Status CheckSize(std::size_t number, std::uint64_t size) const {
-    const PlanTensor& known = plan_.tensors()[number];
-    if (size == known.size) return {};
-    return InvalidArgument("tensor " + Quoted(known.spec.name) + " has " + std::to_string(size) +
-                           " bytes, expected " + std::to_string(known.size));
-  }
-
-  // A delta of bytes cannot change what a tensor is (case C4).
-  Status AddChange(const SourceTensor& tensor, std::vector<TensorChange>& changes) {
-    SEGUE_ASSIGN_OR_RETURN(const std::size_t number, FindForPut(tensor.name));
-    const TensorSpec& known = plan_.tensors()[number].spec;
-    const auto dtype = DtypeFromName(tensor.dtype);
-    if (!dtype) {
-      return Unsupported("tensor " + Quoted(tensor.name) + " has the unknown dtype '" +
-                         tensor.dtype + "'");
-    }
-    const TensorSpec given{tensor.name, *dtype, tensor.shape};
-    if (given != known) {
-      return InvalidArgument("tensor " + Quoted(tensor.name) + " is " + DescribeTensor(given) +
-                             ", expected " + DescribeTensor(known) +
-                             "; another dtype or shape needs a lineage of its own");
-    }
-    SEGUE_RETURN_IF_ERROR(CheckSize(number, tensor.size));
-    SEGUE_RETURN_IF_ERROR(CheckPlace(tensor));
-    changes.push_back({number, baseline_->Tensor(number), tensor.data});
-    put_.Add(number);  // At once, so that a second one of that name is refused.
-    return {};
-  }
-
-  Status PutAll(const std::vector<TensorChange>& changes) {
+  Status Compare(const std::vector<TensorChange>& changes) {
     Stopwatch watch;
-    const auto sums = place_.differ == nullptr ? builder_->Add(changes)
-                                               : builder_->AddOnDevice(changes, *place_.differ,
-                                                                       !baseline_->is_on_device());
-    if (!sums.ok()) {
+    const Status compared = put_.Compare(changes);
+    if (!compared.ok()) {
       Discard();
-      return sums.status().WithContext("the version was discarded");
+      return compared.WithContext("the version was discarded");
     }
-    sums_.before += sums->before;
-    sums_.after += sums->after;
-    for (const TensorChange& change : changes) put_.Add(change.tensor);
     report_.encode_s += watch.Lap();
     return {};
-  }
-
-  void TakeUnchanged(std::size_t tensor) {
-    put_.Add(tensor);
-    sums_.before += baseline_->TensorDigest(tensor);
-    sums_.after += baseline_->TensorDigest(tensor);
-  }
-
-  // What was not put is missing, or unchanged where the caller has said so.
-  Status TakeMissing() {
-    std::size_t first = 0;
-    std::uint64_t count = 0;
-    for (std::size_t tensor = 0; tensor < plan_.tensors().size(); ++tensor) {
-      if (!owned_.Contains(tensor) || put_.Contains(tensor)) continue;
-      if (options_.missing_is_unchanged) {
-        TakeUnchanged(tensor);
-      } else if (count++ == 0) {
-        first = tensor;
-      }
-    }
-    if (count == 0) return {};
-    return InvalidArgument("tensor " + Quoted(plan_.tensors()[first].spec.name) +
-                           (count == 1 ? " was not put: put it, or say that it is unchanged"
-                                       : " and " + std::to_string(count - 1) +
-                                             " more were not put: put them, or say that they are "
-                                             "unchanged") +
-                           " (PutUnchanged; in Python put_unchanged, missing_is_unchanged)");
   }
 
   Status Encode(Stopwatch& watch) {
     PendingVersion& version = next_.version;
     EncodedGroups early;
-    SEGUE_ASSIGN_OR_RETURN(next_.staged, builder_->Take(&early));
+    SEGUE_ASSIGN_OR_RETURN(next_.staged, put_.Take(&early));
     SEGUE_RETURN_IF_ERROR(Prove());
-    SEGUE_ASSIGN_OR_RETURN(version.writer, store_->StartWrite());
+    SEGUE_ASSIGN_OR_RETURN(version.writer, model_->store->StartWrite());
     SEGUE_ASSIGN_OR_RETURN(
         const PayloadSummary summary,
         WriteStagedDelta(
-            plan_, next_.staged, options_.threads,
+            model_->plan, next_.staged, options_.threads,
             [&](ByteSpan bytes) { return version.writer->Append(bytes); }, std::move(early)));
-    version.SetPayload(options_.owner, summary, sums_.before, sums_.after);
+    version.SetPayload(options_.owner, summary, put_.sums().before, put_.sums().after);
     next_.encoded = true;
     report_.encode_s += watch.Lap();
     return {};
@@ -485,9 +317,9 @@ class Publisher::Impl {
 
   // Before anybody sees it: what was encoded, by whatever processor or device, is what it states.
   Status Prove() {
-    const Status proven = baseline_->Prove(next_.staged, sums_.after);
+    const Status proven = model_->baseline->Prove(next_.staged, put_.sums().after);
     // A device may err; memory of the host that disagrees with itself was written to.
-    if (proven.code() != StatusCode::kCorruption || place_.differ != nullptr) return proven;
+    if (proven.code() != StatusCode::kCorruption || model_->place.differ != nullptr) return proven;
     return InvalidArgument("a tensor was written to while it was compared (" + proven.message() +
                            "): nothing may write to it until then; nothing was published");
   }
@@ -513,10 +345,11 @@ class Publisher::Impl {
   Status LookForPending() {
     const PendingVersion& version = pending_->version;
     const std::uint64_t number = version.identity.target_version;
-    SEGUE_ASSIGN_OR_RETURN(const auto versions, Lineage::ListVersions(*store_, options_.lineage));
+    SEGUE_ASSIGN_OR_RETURN(const auto versions,
+                           Lineage::ListVersions(*model_->store, options_.lineage));
     if (std::binary_search(versions.begin(), versions.end(), number)) {
       SEGUE_ASSIGN_OR_RETURN(const Manifest manifest,
-                             ReadManifest(*store_, PendingRecord(version), number));
+                             ReadManifest(*model_->store, PendingRecord(version), number));
       pending_->visible = HoldsPayload(manifest, version.payload, version.whole);
     }
     if (!pending_->visible) pending_.reset();
@@ -538,7 +371,7 @@ class Publisher::Impl {
 
   Status WaitUntilReached(std::uint64_t version, const Cohort& cohort) const {
     const auto digest_of = [this](std::uint64_t of) {
-      return FindDigest(*store_, options_.lineage, of);
+      return FindDigest(*model_->store, options_.lineage, of);
     };
     return WaitForCohort(cohort, options_.lineage, version, digest_of, environment_);
   }
@@ -546,19 +379,10 @@ class Publisher::Impl {
   Environment& environment_;
   const PublisherOptions options_;
   PublishOptions publish_;  // Of the version that is begun.
-  std::unique_ptr<Store> store_;
-  std::optional<Lineage> lineage_;  // As it was when the version was begun.
-  Plan plan_;
-  Layout layout_;  // For a new lineage.
-  TensorSet owned_;
-  BaselinePlace place_;
-  std::unique_ptr<Baseline> baseline_;
-  std::optional<std::uint64_t> version_;  // Of the baseline.
-  std::unique_ptr<DeltaBuilder> builder_;
+  const std::unique_ptr<PublishedModel> model_;
   bool begun_ = false;
   Pending next_;  // Of the version that is begun.
-  TensorSet put_;
-  ChunkEncoder::Sums sums_;
+  PutTensors put_;
   PublishReport report_;
   std::optional<Pending> pending_;
   Status broken_;
@@ -575,26 +399,25 @@ Result<std::unique_ptr<Publisher>> Publisher::Open(const PublisherOptions& optio
 Result<std::unique_ptr<Publisher>> PublisherInternals::Open(Environment& environment,
                                                             const PublisherOptions& options,
                                                             std::span<const SourceTensor> base) {
-  auto impl = std::make_unique<Publisher::Impl>(environment, options);
-  SEGUE_RETURN_IF_ERROR(impl->Open(base));
-  return std::unique_ptr<Publisher>(new Publisher(std::move(impl)));
+  return Publisher::Impl::Make(environment, options,
+                               [&] { return OpenPublishedModel(environment, options, base); });
 }
 
 Result<std::unique_ptr<Publisher>> Publisher::Open(const PublisherOptions& options,
                                                    std::span<const SourceTensor> base,
                                                    std::span<const std::string> owned,
                                                    const TensorReader& read) {
-  auto impl = std::make_unique<Impl>(SystemEnvironment(), options);
-  SEGUE_RETURN_IF_ERROR(impl->Open(base, owned, read));
-  return std::unique_ptr<Publisher>(new Publisher(std::move(impl)));
+  Environment& environment = SystemEnvironment();
+  return Impl::Make(environment, options,
+                    [&] { return OpenPublishedModel(environment, options, base, owned, read); });
 }
 
 Result<std::unique_ptr<Publisher>> Publisher::Open(
     const PublisherOptions& options, const std::string& checkpoint,
     const std::optional<std::vector<std::string>>& owned) {
-  auto impl = std::make_unique<Impl>(SystemEnvironment(), options);
-  SEGUE_RETURN_IF_ERROR(impl->Open(checkpoint, owned));
-  return std::unique_ptr<Publisher>(new Publisher(std::move(impl)));
+  Environment& environment = SystemEnvironment();
+  return Impl::Make(environment, options,
+                    [&] { return OpenPublishedModel(environment, options, checkpoint, owned); });
 }
 
 Status Publisher::Begin(std::optional<std::uint64_t> version) { return impl_->Begin(version); }

@@ -1,40 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The publisher of buffers: what it publishes is what checkpoints would give, its baseline moves
-// with durable versions alone (case D2), several owners make one version or none (case G7).
+// The publisher of buffers: what it publishes is what checkpoints would give, and its baseline
+// moves with durable versions alone (case D2).
 #include "segue/publisher.h"
 
 #include <gmock/gmock.h>
-#include <sys/resource.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstring>
-#include <map>
-#include <set>
-#include <thread>
 
-#include "segue/inspect.h"
 #include "sync/lineage.h"
-#include "sync/testing.h"
+#include "sync/publisher_testing.h"
 
 namespace segue {
 namespace {
 
 using test::ApplyOf;
 using test::CopyOf;
+using test::FileSizeLimit;
+using test::PublisherTest;
 using test::SameFiles;
+using test::SourcesOf;
 using testing::HasSubstr;
-using testing::IsEmpty;
-
-std::vector<SourceTensor> SourcesOf(test::MiniTrainer& trainer) {
-  std::vector<SourceTensor> sources;
-  for (const test::TestTensor& tensor : trainer.tensors()) {
-    sources.push_back({tensor.spec.name, std::string(DtypeName(tensor.spec.dtype)),
-                       tensor.spec.shape, tensor.bytes.data(), tensor.bytes.size()});
-  }
-  return sources;
-}
 
 Status PutAlone(Publisher& publisher, const SourceTensor& tensor) {
   SEGUE_RETURN_IF_ERROR(publisher.Begin());
@@ -42,58 +29,6 @@ Status PutAlone(Publisher& publisher, const SourceTensor& tensor) {
   publisher.Discard();
   return status;
 }
-
-// Every second tensor, from the owner's number on; the others without bytes.
-std::vector<SourceTensor> SourcesOf(test::MiniTrainer& trainer, std::uint32_t owner,
-                                    std::uint32_t owner_count) {
-  std::vector<SourceTensor> sources = SourcesOf(trainer);
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    if (i % owner_count != owner) sources[i].data = nullptr;
-  }
-  return sources;
-}
-
-class PublisherTest : public testing::Test {
- protected:
-  PublisherOptions Options() const {
-    PublisherOptions options;
-    options.store = store_;
-    options.chunk_size = 65536;
-    options.threads = 2;
-    return options;
-  }
-  std::unique_ptr<Publisher> Open(const PublisherOptions& options) {
-    auto publisher = Publisher::Open(options, SourcesOf(trainer_));
-    EXPECT_TRUE(publisher.ok()) << publisher.status().ToString();
-    return std::move(publisher).value();
-  }
-  PublishReport PublishStep(Publisher& publisher, std::uint64_t seed, std::uint64_t every = 500) {
-    trainer_.Step(seed, every);
-    const auto report = publisher.Publish(SourcesOf(trainer_));
-    EXPECT_TRUE(report.ok()) << report.status().ToString();
-    return report.ok() ? report.value() : PublishReport();
-  }
-  // An engine at version `from` of the trainer's files comes to the newest version's bytes.
-  void ExpectReaches(std::uint64_t from, std::uint64_t version) {
-    const std::string engine =
-        CopyOf(trainer_.Directory(from), directory_.File("engine" + std::to_string(engines_++)));
-    ApplyOptions options = ApplyOf(store_, engine);
-    options.output = engine + "-new";
-    const auto report = Apply(options);
-    ASSERT_TRUE(report.ok()) << report.status().ToString();
-    EXPECT_EQ(report->target_version, version);
-    VerifyOptions verify;
-    verify.checkpoint = options.output;
-    verify.against = trainer_.Directory(trainer_.version());
-    const auto verified = Verify(verify);
-    EXPECT_TRUE(verified.ok()) << verified.status().ToString();
-  }
-
-  test::TemporaryDirectory directory_;
-  test::MiniTrainer trainer_{directory_.path()};
-  std::string store_ = directory_.File("store");
-  int engines_ = 0;
-};
 
 TEST_F(PublisherTest, VersionsFromBuffers) {
   const auto publisher = Open(Options());
@@ -300,25 +235,6 @@ TEST_F(PublisherTest, MissingMayMeanUnchanged) {
   EXPECT_EQ(report->changed_elements, 1u);
 }
 
-// No write beyond this size succeeds while it lives: a disk that fills up in the middle.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(std::uint64_t size) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    EXPECT_EQ(::getrlimit(RLIMIT_FSIZE, &before_), 0);
-    rlimit limit = before_;
-    limit.rlim_cur = size;
-    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
-  }
-  ~FileSizeLimit() {
-    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &before_), 0);
-    (void)std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  void (*handler_)(int);
-  rlimit before_ = {};
-};
-
 // case D2: the upload of v2 fails at 50 %; v3 is encoded against v1, which is durable.
 TEST_F(PublisherTest, FailedUploadLeavesTheBaseline) {
   const auto publisher = Open(Options());
@@ -354,99 +270,6 @@ TEST_F(PublisherTest, DiscardForgets) {
   ExpectReaches(0, 1);
 }
 
-// --- several owners
-
-class OwnersOfPublisherTest : public PublisherTest {
- protected:
-  static constexpr std::uint32_t kOwners = 3;
-  PublisherOptions OwnerOptions(std::uint32_t owner, double timeout_seconds) const {
-    PublisherOptions options = Options();
-    options.owner = owner;
-    options.owner_count = kOwners;
-    options.session = "job";
-    options.owner_timeout_seconds = timeout_seconds;
-    return options;
-  }
-  void OpenOwners(double timeout_seconds) {
-    for (std::uint32_t owner = 0; owner < kOwners; ++owner) {
-      auto publisher = Publisher::Open(OwnerOptions(owner, timeout_seconds),
-                                       SourcesOf(trainer_, owner, kOwners));
-      ASSERT_TRUE(publisher.ok()) << publisher.status().ToString();
-      owners_.push_back(std::move(publisher).value());
-    }
-  }
-  // What each owner's call returns; those of `dead` are not made.
-  std::vector<Status> PublishAll(std::uint64_t version, const std::set<std::uint32_t>& dead = {}) {
-    std::vector<Status> outcome(kOwners);
-    std::vector<std::jthread> threads;
-    for (std::uint32_t owner = 0; owner < kOwners; ++owner) {
-      if (dead.contains(owner)) continue;
-      threads.emplace_back([&, owner] {
-        outcome[owner] =
-            owners_[owner]->Publish(SourcesOf(trainer_, owner, kOwners), version).status();
-      });
-    }
-    threads.clear();
-    return outcome;
-  }
-
-  std::vector<std::unique_ptr<Publisher>> owners_;
-};
-
-TEST_F(OwnersOfPublisherTest, OneVersionOfAll) {
-  OpenOwners(30);
-  for (std::uint64_t version = 1; version <= 3; ++version) {
-    trainer_.Step(version);
-    for (const Status& status : PublishAll(version)) {
-      ASSERT_TRUE(status.ok()) << status.ToString();
-    }
-    for (const auto& owner : owners_) EXPECT_EQ(owner->version(), version);
-  }
-  ExpectReaches(0, 3);
-  ExpectReaches(2, 3);
-  const auto store = OpenStore(store_, false).value();
-  EXPECT_EQ(Lineage::Open(*store, "default")->manifests().at(3).payloads.size(), kOwners);
-}
-
-// Owners that agree before they commit: one whose upload fails costs nobody a wait, nothing is
-// visible, and the next version has the changes.
-TEST_F(OwnersOfPublisherTest, UploadsBeforeTheCommit) {
-  OpenOwners(30);
-  const auto upload_all = [&](std::uint64_t version) {
-    for (std::uint32_t owner = 0; owner < kOwners; ++owner) {
-      ASSERT_TRUE(owners_[owner]->Begin(version).ok());
-      const auto sources = SourcesOf(trainer_, owner, kOwners);
-      EXPECT_THAT(owners_[owner]->Upload().message(), HasSubstr("not put"));
-      ASSERT_TRUE(owners_[owner]->Put(std::span<const SourceTensor>(sources)).ok());
-    }
-  };
-  trainer_.Step(1);
-  upload_all(1);
-  ASSERT_TRUE(owners_[0]->Upload().ok());
-  {
-    const FileSizeLimit limit(10);
-    EXPECT_THAT(owners_[1]->Upload().message(), HasSubstr("the version was discarded"));
-  }
-  EXPECT_THAT(owners_[1]->Commit().status().message(), HasSubstr("no version is begun"));
-  for (const auto& owner : owners_) owner->Discard();
-
-  trainer_.Step(2);
-  upload_all(2);
-  for (const auto& owner : owners_) ASSERT_TRUE(owner->Upload().ok());
-  ASSERT_TRUE(owners_[0]->Upload().ok());  // Once more is nothing.
-  const auto store = OpenStore(store_, false).value();
-  EXPECT_TRUE(Lineage::ListVersions(*store, "default")->empty());
-  std::vector<Status> outcome(kOwners);
-  {
-    std::vector<std::jthread> threads;
-    for (std::uint32_t owner = 0; owner < kOwners; ++owner) {
-      threads.emplace_back([&, owner] { outcome[owner] = owners_[owner]->Commit().status(); });
-    }
-  }
-  for (const Status& status : outcome) EXPECT_TRUE(status.ok()) << status.ToString();
-  ExpectReaches(0, 2);
-}
-
 // A single owner's payload is uploaded by its commit.
 TEST_F(PublisherTest, UploadOfASingleOwner) {
   const auto publisher = Open(Options());
@@ -458,232 +281,6 @@ TEST_F(PublisherTest, UploadOfASingleOwner) {
   ASSERT_TRUE(publisher->Commit().ok());
   EXPECT_EQ(publisher->Upload().code(), StatusCode::kInvalidArgument);
   ExpectReaches(0, 1);
-}
-
-// case G7: a dead rank gives no version and an error on all; the next attempt has everybody's
-// changes.
-TEST_F(OwnersOfPublisherTest, DeadRank) {
-  OpenOwners(0.2);
-  trainer_.Step(1);
-  const auto outcome = PublishAll(1, {2});
-  EXPECT_EQ(outcome[0].code(), StatusCode::kUnavailable);
-  EXPECT_THAT(outcome[0].message(), HasSubstr("owner 2 of 3"));
-  EXPECT_EQ(outcome[1].code(), StatusCode::kUnavailable);
-  EXPECT_THAT(outcome[1].message(), HasSubstr("not made version 1 visible"));
-  const auto store = OpenStore(store_, false).value();
-  EXPECT_TRUE(Lineage::ListVersions(*store, "default")->empty());
-  for (const auto& owner : owners_) EXPECT_EQ(owner->version(), std::nullopt);
-  // The job starts anew from the last durable version, under a session of its own.
-  owners_.clear();
-  for (std::uint32_t owner = 0; owner < kOwners; ++owner) {
-    PublisherOptions options = OwnerOptions(owner, 30);
-    options.session = "job-again";
-    std::vector<std::string> owned;
-    for (const SourceTensor& tensor : SourcesOf(trainer_, owner, kOwners)) {
-      if (tensor.data != nullptr) owned.push_back(tensor.name);
-    }
-    auto publisher = Publisher::Open(options, trainer_.Directory(0), owned);
-    ASSERT_TRUE(publisher.ok()) << publisher.status().ToString();
-    owners_.push_back(std::move(publisher).value());
-  }
-  for (const Status& status : PublishAll(1)) EXPECT_TRUE(status.ok()) << status.ToString();
-  ExpectReaches(0, 1);
-}
-
-// A new job that begins to count anew: an owner whose tensors do not change has the payload of
-// every version. It must not take an old one for its own that owner 0 refuses.
-TEST_F(OwnersOfPublisherTest, OldNumberAfterARestart) {
-  OpenOwners(30);
-  for (std::uint64_t version = 1; version <= 3; ++version) {
-    trainer_.tensors()[0].bytes[version] ^= std::byte{1};
-    for (const Status& status : PublishAll(version)) {
-      ASSERT_TRUE(status.ok()) << status.ToString();
-    }
-  }
-  for (const auto& status : PublishAll(2)) {
-    EXPECT_THAT(status.message(), HasSubstr("comes before the one that the publisher is at, 3"));
-  }
-  owners_.clear();
-  for (std::uint32_t owner = 0; owner < kOwners; ++owner) {
-    PublisherOptions options = OwnerOptions(owner, 0.5);
-    options.session = "job-again";
-    owners_.push_back(
-        std::move(Publisher::Open(options, SourcesOf(trainer_, owner, kOwners))).value());
-  }
-  for (const std::uint64_t version : {2u, 1u, 2u}) {
-    for (const Status& status : PublishAll(version)) EXPECT_FALSE(status.ok());
-    for (const auto& owner : owners_) EXPECT_EQ(owner->version(), std::nullopt);
-  }
-  // The last step again is no other one: all know that it is there.
-  for (const Status& status : PublishAll(3)) EXPECT_TRUE(status.ok()) << status.ToString();
-  for (const auto& owner : owners_) EXPECT_EQ(owner->version(), 3u);
-  trainer_.tensors()[1].bytes[5] ^= std::byte{1};
-  for (const Status& status : PublishAll(4)) EXPECT_TRUE(status.ok()) << status.ToString();
-  for (const auto& owner : owners_) EXPECT_EQ(owner->version(), 4u);
-}
-
-// What owners handed in for a step that came to nothing is in no later version, whoever failed.
-TEST_F(OwnersOfPublisherTest, LeftoversNeverMatch) {
-  OpenOwners(1);
-  std::uint64_t version = 0;
-  for (const std::uint32_t dead : {0u, 1u, 0u}) {
-    trainer_.Step(10 * ++version);
-    for (const Status& status : PublishAll(version, {dead})) {
-      EXPECT_TRUE(status.ok() || status.code() == StatusCode::kUnavailable) << status.ToString();
-    }
-    trainer_.Step(10 * version + 1);
-    for (const Status& status : PublishAll(version)) EXPECT_TRUE(status.ok()) << status.ToString();
-    ExpectReaches(0, version);
-  }
-  const auto store = OpenStore(store_, false).value();
-  EXPECT_THAT(store->List(object_name::OwnerFolder("default", 1, "job")).value(), IsEmpty());
-}
-
-// Versions that one owner begins and discards put it out of step with nobody.
-TEST_F(OwnersOfPublisherTest, DiscardedVersionsCountForNothing) {
-  OpenOwners(5);
-  for (std::uint64_t version = 1; version <= 4; ++version) {
-    trainer_.Step(version);
-    for (std::uint64_t i = 0; i < version; ++i) {
-      ASSERT_TRUE(owners_[version % kOwners]->Begin(version).ok());
-      owners_[version % kOwners]->Discard();
-    }
-    for (const Status& status : PublishAll(version)) {
-      ASSERT_TRUE(status.ok()) << status.ToString();
-    }
-  }
-  ExpectReaches(0, 4);
-}
-
-// An owner that gave up waiting learns of the version when it begins the next.
-TEST_F(OwnersOfPublisherTest, VersionThatAppearedLater) {
-  trainer_.Step(1);
-  for (std::uint32_t owner = 0; owner < kOwners; ++owner) {
-    const auto sources = SourcesOf(trainer_, owner, kOwners);
-    owners_.push_back(
-        std::move(Publisher::Open(OwnerOptions(owner, owner == 1 ? 0.2 : 30), sources)).value());
-  }
-  trainer_.Step(2);
-  std::jthread collects([&] {
-    const auto report = owners_[0]->Publish(SourcesOf(trainer_, 0, kOwners), 1);
-    EXPECT_TRUE(report.ok()) << report.status().ToString();
-  });
-  const auto given_up = owners_[1]->Publish(SourcesOf(trainer_, 1, kOwners), 1);
-  EXPECT_EQ(given_up.status().code(), StatusCode::kUnavailable) << given_up.status().ToString();
-  EXPECT_EQ(owners_[1]->version(), std::nullopt);
-  EXPECT_TRUE(owners_[2]->Publish(SourcesOf(trainer_, 2, kOwners), 1).ok());
-  collects.join();
-  trainer_.Step(3);
-  for (const Status& status : PublishAll(2)) EXPECT_TRUE(status.ok()) << status.ToString();
-  for (const auto& owner : owners_) EXPECT_EQ(owner->version(), 2u);
-  ExpectReaches(1, 2);
-}
-
-TEST_F(OwnersOfPublisherTest, TensorsOfTwoOwnersOrNone) {
-  for (const bool twice : {true, false}) {
-    owners_.clear();
-    store_ = directory_.File(twice ? "twice" : "none");
-    for (std::uint32_t owner = 0; owner < 2; ++owner) {
-      PublisherOptions options = Options();
-      options.owner = owner;
-      options.owner_count = 2;
-      options.session = "job";
-      options.owner_timeout_seconds = 0.3;
-      auto sources = SourcesOf(trainer_, owner, 2);
-      const auto all = SourcesOf(trainer_);
-      if (owner == 1) sources[0].data = twice ? all[0].data : nullptr;
-      if (owner == 1 && !twice) sources[1].data = nullptr;
-      owners_.push_back(std::move(Publisher::Open(options, sources)).value());
-    }
-    Status outcome[2];
-    {
-      std::jthread second([&] {
-        auto sources = SourcesOf(trainer_);
-        if (twice) {
-          for (const int i : {2, 4}) sources[i].data = nullptr;
-        } else {
-          for (const int i : {0, 1, 2, 4}) sources[i].data = nullptr;
-        }
-        outcome[1] = owners_[1]->Publish(sources, 1).status();
-      });
-      outcome[0] = owners_[0]->Publish(SourcesOf(trainer_, 0, 2), 1).status();
-    }
-    EXPECT_EQ(outcome[0].code(), StatusCode::kInvalidArgument) << outcome[0].ToString();
-    EXPECT_THAT(outcome[0].message(), HasSubstr(twice ? "'a.weight'" : "'b.weight'"));
-    EXPECT_EQ(outcome[1].code(), StatusCode::kUnavailable) << outcome[1].ToString();
-  }
-}
-
-// --- acknowledgement
-
-class CohortTest : public PublisherTest {
- protected:
-  CohortTest() {
-    cohort_.engines = {"a", "b"};
-    cohort_.timeout = std::chrono::milliseconds(30);
-    cohort_.interval = std::chrono::milliseconds(5);
-    cohort_.probe = [this](const std::string& engine) -> Result<EngineHolds> {
-      if (!holds_.contains(engine)) return Unavailable("no answer");
-      const std::uint64_t version = holds_[engine];
-      return EngineHolds{true, {{"default", {version, DigestOf(version)}}}};
-    };
-  }
-
-  // As the store says it.
-  std::string DigestOf(std::uint64_t version) const {
-    if (other_run_) return std::string(32, 'a');
-    const auto store = OpenStore(store_, /*create=*/false).value();
-    const auto facts = Lineage::Open(*store, "default")->Version(version);
-    return facts ? facts->digest.ToHex() : "";
-  }
-
-  bool other_run_ = false;
-  std::map<std::string, std::uint64_t> holds_;
-  Cohort cohort_;
-};
-
-TEST_F(CohortTest, WaitsForEachEngine) {
-  const auto publisher = Open(Options());
-  EXPECT_EQ(publisher->WaitForAcknowledgement(cohort_).code(), StatusCode::kInvalidArgument);
-  PublishStep(*publisher, 1);
-  holds_ = {{"a", 1}};
-  const Status behind = publisher->WaitForAcknowledgement(cohort_);
-  EXPECT_EQ(behind.code(), StatusCode::kUnavailable);
-  EXPECT_THAT(behind.message(), HasSubstr("engine 'b': no answer"));
-  holds_ = {{"a", 1}, {"b", 0}};
-  EXPECT_THAT(publisher->WaitForAcknowledgement(cohort_).message(), HasSubstr("serves version 0"));
-  holds_ = {{"a", 1}, {"b", 5}};
-  EXPECT_THAT(publisher->WaitForAcknowledgement(cohort_).message(), HasSubstr("not known to have"));
-  holds_ = {{"a", 1}, {"b", 1}};
-  EXPECT_TRUE(publisher->WaitForAcknowledgement(cohort_).ok());
-  other_run_ = true;
-  EXPECT_THAT(publisher->WaitForAcknowledgement(cohort_).message(), HasSubstr("another run's"));
-}
-
-// The version is published all the same, and the baseline waits; the chain has no branch.
-TEST_F(CohortTest, BaselineMovesOnlyWithTheCohort) {
-  PublisherOptions options = Options();
-  options.cohort = cohort_;
-  const auto publisher = Open(options);
-  holds_ = {{"a", 1}, {"b", 0}};
-  trainer_.Step(1);
-  const auto waiting = publisher->Publish(SourcesOf(trainer_));
-  EXPECT_EQ(waiting.status().code(), StatusCode::kUnavailable);
-  EXPECT_THAT(waiting.status().message(), HasSubstr("is published"));
-  EXPECT_EQ(publisher->version(), std::nullopt);
-  ExpectReaches(0, 1);
-  EXPECT_EQ(publisher->Begin().code(), StatusCode::kUnavailable);
-  holds_ = {{"a", 1}, {"b", 1}};
-  ASSERT_TRUE(publisher->Begin().ok());
-  EXPECT_EQ(publisher->version(), 1u);
-  publisher->Discard();
-  trainer_.Step(2);
-  ASSERT_FALSE(publisher->Publish(SourcesOf(trainer_)).ok());
-  ASSERT_TRUE(publisher->MoveBaseline().ok());  // The caller gives up on them.
-  EXPECT_EQ(publisher->version(), 2u);
-  holds_ = {{"a", 3}, {"b", 3}};
-  EXPECT_EQ(PublishStep(*publisher, 3).base_version, 2u);
-  ExpectReaches(0, 3);
 }
 
 }  // namespace

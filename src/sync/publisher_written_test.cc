@@ -9,16 +9,16 @@
 #include <atomic>
 #include <thread>
 
-#include "segue/inspect.h"
 #include "segue/publisher.h"
 #include "sync/lineage.h"
-#include "sync/testing.h"
+#include "sync/publisher_testing.h"
 
 namespace segue {
 namespace {
 
 using test::ApplyOf;
 using test::CopyOf;
+using test::SourcesOf;
 using testing::HasSubstr;
 
 constexpr int kRefusals = 2;
@@ -26,14 +26,6 @@ constexpr int kTriesMax = 3000;
 
 class PublisherWrittenTest : public testing::TestWithParam<const char*> {
  protected:
-  std::vector<SourceTensor> Sources() {
-    std::vector<SourceTensor> sources;
-    for (const test::TestTensor& tensor : trainer_.tensors()) {
-      sources.push_back({tensor.spec.name, std::string(DtypeName(tensor.spec.dtype)),
-                         tensor.spec.shape, tensor.bytes.data(), tensor.bytes.size()});
-    }
-    return sources;
-  }
   std::uint64_t VersionCount() const {
     const auto store = OpenStore(store_, /*create=*/true).value();
     return Lineage::ListVersions(*store, "default").value().size();
@@ -84,13 +76,13 @@ TEST_P(PublisherWrittenTest, NothingAppearsThatIsNoState) {
   options.store = store_;
   options.profile = GetParam();
   options.chunk_size = 65536;
-  const auto publisher = Publisher::Open(options, Sources());
+  const auto publisher = Publisher::Open(options, SourcesOf(trainer_));
   ASSERT_TRUE(publisher.ok()) << publisher.status().ToString();
   std::uint64_t versions = 0;
   int refusals = 0;
   Writer writer(trainer_.tensors()[0].bytes);
   for (int tries = 0; refusals < kRefusals && tries < kTriesMax; ++tries) {
-    const auto report = publisher.value()->Publish(Sources());
+    const auto report = publisher.value()->Publish(SourcesOf(trainer_));
     if (report.ok()) {
       ++versions;
     } else {
@@ -103,12 +95,12 @@ TEST_P(PublisherWrittenTest, NothingAppearsThatIsNoState) {
   }
   writer.Stop();
   EXPECT_EQ(refusals, kRefusals);
-  const auto quiet = publisher.value()->Publish(Sources());
+  const auto quiet = publisher.value()->Publish(SourcesOf(trainer_));
   ASSERT_TRUE(quiet.ok()) << quiet.status().ToString();
   EXPECT_EQ(quiet->target_version, versions + 1);
   ExpectEngineReaches(versions + 1);
   // And the version is what the tensors hold now.
-  const auto anew = Publisher::Open(options, Sources());
+  const auto anew = Publisher::Open(options, SourcesOf(trainer_));
   ASSERT_TRUE(anew.ok()) << anew.status().ToString();
   EXPECT_EQ(anew.value()->version(), versions + 1);
 }
