@@ -43,7 +43,8 @@ class EngineControl(abc.ABC):
 
     def open(self, **options) -> dict:
         """Has the engine bind its weights and prove which version they are, which becomes their
-        label; nothing is written. `options`: fields of EngineOptions."""
+        label; nothing is written. `options`: fields of EngineOptions; with `draft` its draft model
+        moves along."""
         status = self._open(options)
         self._label(str(number_in(status, "version")))
         return status
@@ -119,7 +120,7 @@ class EngineControl(abc.ABC):
 def checked_status(value: object) -> dict:
     """A receiver's status as an engine answers it. UnavailableError for anything else."""
     kinds = {"state": str, "message": str, "ready": bool, "version": int, "target": int,
-             "rank": int}
+             "rank": int, "draft": dict}
     if isinstance(value, dict) and "state" in value and all(
             type(value[name]) is kind for name, kind in kinds.items() if name in value):
         return value
@@ -158,6 +159,11 @@ def check_held(statuses: Sequence[dict], to: int) -> None:
             raise NotFinishedError(
                 f"the engine stays paused until finish(): version {to} was applied, and rank "
                 f"{rank} is at {status.get('version')} ({state})")
+        draft = status.get("draft")
+        if draft is not None and draft.get("version") != to:
+            raise NotFinishedError(
+                f"the engine stays paused until finish(): version {to} was applied, and the draft "
+                f"of rank {rank} is at {draft.get('version')}")
 
 
 def poisoned(error: object) -> TaintedError:

@@ -11,61 +11,18 @@ are, which is checked again before each step.
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Sequence
 
-from .. import (Error, InvalidArgumentError, NotFoundError, Receiver, ReceiverGroup,
-                UnavailableError, UnsupportedError, VersionMismatchError)
+from .. import (Error, InvalidArgumentError, Receiver, ReceiverGroup, UnavailableError,
+                UnsupportedError, VersionMismatchError)
 from .._core import ReceiverStatus
 from . import bindings
+from .options import EngineOptions
 from .ranks import Ranks
 
-ENVIRONMENT = "SEGUE_"
+__all__ = ["EngineOptions", "EngineReceiver", "check_action"]
+
 ACTIONS = ("prepare", "apply", "update", "abort")
-
-
-@dataclasses.dataclass
-class EngineOptions:
-    """Where an engine's weights come from. What is left out comes from the environment:
-    SEGUE_STORE, SEGUE_LINEAGE, SEGUE_CHECKPOINT, SEGUE_STAGING, SEGUE_PUBLIC_KEYS (with ':' between
-    them).
-
-    `checkpoint`: the directory that the engine was started from; by default what the engine says
-    itself. `static`: patterns of parameters that do not come from a checkpoint. `probe`: look for
-    tensors that no table knows by their bytes.
-    """
-
-    store: str = ""
-    lineage: str = ""
-    checkpoint: str = ""
-    staging: str = ""
-    threads: int = 0
-    gate_timeout_s: float = 30.0
-    ranks_timeout_s: float = 600.0
-    public_keys: list[str] = dataclasses.field(default_factory=list)
-    static: list[str] = dataclasses.field(default_factory=list)
-    probe: bool = True
-
-    def completed(self, engine_checkpoint: str = "") -> EngineOptions:
-        """The same with what the environment and the engine say."""
-        keys = self.public_keys or [key for key in _environment("PUBLIC_KEYS").split(":") if key]
-        options = dataclasses.replace(
-            self, store=self.store or _environment("STORE"),
-            lineage=self.lineage or _environment("LINEAGE") or "default",
-            checkpoint=self.checkpoint or _environment("CHECKPOINT") or engine_checkpoint,
-            staging=self.staging or _environment("STAGING"), public_keys=keys)
-        if not options.store:
-            raise InvalidArgumentError("no store is given: name one, or set SEGUE_STORE")
-        if not os.path.isdir(options.checkpoint):
-            raise NotFoundError(
-                f"'{options.checkpoint}' is no directory: the checkpoint that the engine was "
-                "started from is needed for the names of its tensors; name it, or set "
-                "SEGUE_CHECKPOINT")
-        return options
-
-
-def _environment(name: str) -> str:
-    return os.environ.get(ENVIRONMENT + name, "")
 
 
 @dataclasses.dataclass
@@ -83,21 +40,26 @@ class _Side:
 
 class EngineReceiver:
     """The receiver of one rank's parameters. `model`: a torch module, or a mapping from names to
-    tensors; `topology`: this rank's place. `draft_model`, `draft_options`: the same of a model that
-    drafts for it, a lineage of its own: both move to the same version together, or neither."""
+    tensors; `topology`: this rank's place. `draft_model`: the same of a model that drafts for it,
+    whose lineage `options.draft` names: both move to the same version together, or neither."""
 
     def __init__(self, model: object, options: EngineOptions, ranks: Ranks | None = None,
-                 topology: bindings.Topology | None = None, *, draft_model: object = None,
-                 draft_options: EngineOptions | None = None):
-        if (draft_model is None) != (draft_options is None):
-            raise InvalidArgumentError("draft_model and draft_options go together")
+                 topology: bindings.Topology | None = None, *, draft_model: object = None):
+        if (draft_model is None) != (options.draft is None):
+            raise InvalidArgumentError("a draft model and the options of a draft go together: "
+                                       "draft_model=, and draft of EngineOptions")
         self.options = options
         self._sides = [_Side(model, options)]
-        if draft_options is not None:
-            self._sides.append(_Side(draft_model, draft_options))
+        if options.draft is not None:
+            self._sides.append(_Side(draft_model, options.draft))
         self._ranks = ranks or Ranks()
         self._topology = topology or bindings.Topology(self._ranks.rank, self._ranks.size)
         self._receiver: Receiver | ReceiverGroup | None = None
+
+    @property
+    def draft_model(self) -> object:
+        """What moves with the engine's own model; None without one."""
+        return self._sides[1].model if len(self._sides) > 1 else None
 
     @property
     def probed(self) -> list[str]:

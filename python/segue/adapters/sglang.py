@@ -10,6 +10,10 @@ JSON object. Two ways lead to it, both by `/update_weights_from_tensor` with the
 - `--custom-weight-loader segue.adapters.sglang.load` without the plugin. Its result is not looked
   at, so that a refusal can only be raised, which ends a scheduler of sglang 0.5.23.
 
+With the options of a draft a command moves the draft worker's model with the target's, or neither.
+It is sent once, to the scheduler (selector "target" or "all"), which finds both; a loader sees one
+model alone, so that this needs the plugin.
+
 Signatures are those of sglang 0.5.23. Without sglang this module imports, and what needs it says
 so.
 """
@@ -20,7 +24,7 @@ import dataclasses
 import json
 import logging
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .. import InvalidArgumentError, UnavailableError, UnsupportedError
@@ -80,15 +84,25 @@ def parse_commands(named_tensors: Iterable[tuple[str, Any]]) -> list[Command]:
 def load(model: Any, named_tensors: Iterable[tuple[str, Any]]) -> None:
     """The custom weight loader: carries out commands on one rank's model; raises what fails."""
     for command in parse_commands(named_tensors):
-        run(model, command)
+        run(Started(model), command)
 
 
-def run(model: Any, command: Command, checkpoint: str = "") -> dict:
-    """Carries out one command; every rank runs the same. Returns the receiver's status.
-    `checkpoint`: the directory that the engine was started from, if it is known."""
+@dataclasses.dataclass
+class Started:
+    """A scheduler's model and the directory that it was started from, if it is known; the model
+    runners of its draft worker."""
+
+    model: Any
+    checkpoint: str = ""
+    drafts: Sequence[Any] = ()
+
+
+def run(started: Started, command: Command) -> dict:
+    """Carries out one command; every rank runs the same. Returns the receiver's status."""
+    model = started.model
     receiver = _receivers.get(model)
     if command.action == "open":
-        receiver = _open(model, command, checkpoint, receiver)
+        receiver = _open(started, command, receiver)
     elif command.action in ("status", "close") and receiver is None:
         return {"state": "CLOSED", "ready": False}
     elif receiver is None:
@@ -102,27 +116,42 @@ def run(model: Any, command: Command, checkpoint: str = "") -> dict:
     return receiver.take(command.action, command.to, command.session)
 
 
-def _open(model: Any, command: Command, checkpoint: str,
-          known: EngineReceiver | None) -> EngineReceiver:
+def _open(started: Started, command: Command, known: EngineReceiver | None) -> EngineReceiver:
     """Binds the model; the same call again changes nothing, one with other options is refused."""
     options = EngineOptions(**command.options)
     if known is not None:
-        if options.completed(known.options.checkpoint) != known.options:
+        draft = known.options.draft
+        if options.completed(known.options.checkpoint,
+                             draft.checkpoint if draft else "") != known.options:
             raise InvalidArgumentError("the weights are bound with other options: close first")
         return known
     topology, ranks = _place(options.ranks_timeout_s)
-    error = None
+    error = draft = None
     try:
-        options = options.completed(checkpoint or _started_from(model))
+        draft = _draft_for(options, started.drafts)
+        options = options.completed(started.checkpoint or _started_from(started.model),
+                                    draft.checkpoint if draft else "")
     except Exception as failure:  # Raised again, once the other ranks know.
         error = failure
     ranks.agree(error, "opening the store")
-    receiver = EngineReceiver(model, options, ranks, topology)
+    receiver = EngineReceiver(started.model, options, ranks, topology,
+                              draft_model=draft.model if draft else None)
     version = receiver.open()
     logger.info("segue: rank %d of %d holds version %d of '%s'", ranks.rank, ranks.size, version,
                 options.lineage)
-    _receivers[model] = receiver
+    _receivers[started.model] = receiver
     return receiver
+
+
+def _draft_for(options: EngineOptions, drafts: Sequence[Any]) -> Started | None:
+    """The draft worker's model, if options name a lineage of it."""
+    if options.draft is None:
+        return None
+    if len(drafts) != 1:
+        raise UnsupportedError(
+            f"lineage '{options.draft.lineage}' is of one draft model, and this scheduler has "
+            f"{len(drafts)} that the plugin can reach")
+    return _of_runner(drafts[0])
 
 
 def _started_from(model: Any) -> str:
@@ -171,12 +200,9 @@ def answer(original, manager, recv_req):
     try:
         commands = parse_commands(
             manager.tp_worker.deserialize_own_rank(recv_req.serialized_named_tensors))
-        for _, runner in manager._select_runners(recv_req.selector):
-            updater = runner.weight_updater
-            updater._assert_weight_cache_inactive("update_weights_from_tensor")
-            for command in commands:
-                status = run(updater.get_model(), command, str(updater.model_config.model_path))
-                message = PREFIX + json.dumps(status)
+        started = _started(manager, recv_req.selector)
+        for command in commands:
+            message = PREFIX + json.dumps(run(started, command))
         if any(command.action in WRITING for command in commands):
             manager.record_weight_version_after_update(recv_req.weight_version)
             success, message = manager.flush_cache_after_weight_update(recv_req, True, message)
@@ -185,3 +211,26 @@ def answer(original, manager, recv_req):
         logger.error(message)
     torch.distributed.barrier(group=manager.tp_cpu_group)
     return UpdateWeightsFromTensorReqOutput(success=success, message=message)
+
+
+def _started(manager, selector: str) -> Started:
+    """What a scheduler holds: of "draft" alone nothing is moved."""
+    if selector == "draft":
+        raise InvalidArgumentError("a draft moves with its policy: commands go to the target")
+    ((_, target),) = manager._select_runners("target")
+    drafts = [runner for _, runner in manager._select_runners("draft")]
+    return dataclasses.replace(_of_runner(target), drafts=drafts)
+
+
+def _of_runner(runner) -> Started:
+    """UnsupportedError where SGLang itself takes no new weights: what it has derived from them
+    would stay as it is."""
+    from sglang.srt.model_executor.model_runner_components import weight_updater
+
+    updater = runner.weight_updater
+    updater._assert_weight_cache_inactive("update_weights_from_tensor")
+    model = updater.get_model()
+    why = weight_updater._unsupported_derived_weight_cache_error(model)
+    if why is not None:
+        raise UnsupportedError(why)
+    return Started(model, str(updater.model_config.model_path))

@@ -7,6 +7,10 @@ engine binds the model's parameters once and takes versions from the store; noth
 control plane but numbers. `WorkerExtension` does the same for releases without weight transfer, by
 `--worker-extension-cls segue.adapters.vllm.WorkerExtension` and `collective_rpc`. Signatures are
 those of vllm 0.33.0. Without vllm this module imports, and what needs it says so.
+
+A model that drafts (speculative decoding) moves with the engine's own where the options name its
+lineage. The extension asks the worker for it. vLLM gives a weight transfer engine no way to ask,
+and hands it over when a session of `/start_draft_weight_update` begins: binding waits for that.
 """
 
 from __future__ import annotations
@@ -89,27 +93,49 @@ class SegueUpdateInfo(WeightTransferUpdateInfo):
 
 
 class SegueWeightTransferEngine(WeightTransferEngine[SegueInitInfo, SegueUpdateInfo]):
-    """The engine of one worker. The draft model of speculative decoding is not updated by it."""
+    """The engine of one worker. Whichever session an update comes in, it moves the draft model with
+    the engine's own, or neither."""
 
     init_info_cls = SegueInitInfo
     update_info_cls = SegueUpdateInfo
-    supports_draft_weight_update = False
+    supports_draft_weight_update = True
 
     def __init__(self, config, vllm_config, device, model) -> None:
         super().__init__(config, vllm_config, device, model)
+        self._policy, self._draft = model, None
+        self._asked: SegueInitInfo | None = None
         self._receiver: EngineReceiver | None = None
 
     def init_transfer_engine(self, init_info: SegueInitInfo) -> None:
-        """Binds the model and proves which version it is; the same call again changes nothing."""
+        """Binds the model and proves which version it is; the same call again changes nothing. With
+        a draft's options that waits for its model, which the first draft session brings."""
         if self._receiver is not None:
             if self._receiver.options == _options(init_info, self.vllm_config):
                 return
-            self.shutdown()
-        self._receiver = _open(self.model, init_info, self.vllm_config)
+            self._close()
+        self._asked = init_info
+        if init_info.draft is None or self._draft is not None:
+            self._bind()
+
+    def _bind(self) -> None:
+        draft = self._draft if self._asked.draft is not None else None
+        self._receiver = _open(self._policy, self._asked, self.vllm_config, draft)
+
+    def set_weight_update_target(self, model, model_config) -> None:
+        """vLLM's worker hands over the draft model, as a draft session begins."""
+        super().set_weight_update_target(model, model_config)
+        self._draft = model
 
     def start_weight_update(self) -> None:
-        """Nothing to prepare: weights are written in place, not loaded."""
-        self._opened()
+        """Binds what waited for the draft model. Nothing else is to prepare: weights are written in
+        place, not loaded."""
+        if self._receiver is None and self._asked is not None and self._draft is not None:
+            self._bind()
+        bound = self._opened().draft_model
+        if self.model is not self._policy and self.model is not bound:
+            raise InvalidArgumentError(
+                "this session is of a draft model that is not bound: init_info names no lineage of "
+                "it, or vLLM has replaced it since")
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """As the base class does, without waiting for a device: the bytes are written when this
@@ -126,6 +152,10 @@ class SegueWeightTransferEngine(WeightTransferEngine[SegueInitInfo, SegueUpdateI
 
     def shutdown(self) -> None:
         """Lets go of the weights, which stay as they are."""
+        self._asked = self._draft = None
+        self._close()
+
+    def _close(self) -> None:
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
             receiver.close()
@@ -147,26 +177,47 @@ class SegueWeightTransferEngine(WeightTransferEngine[SegueInitInfo, SegueUpdateI
 
     def _opened(self) -> EngineReceiver:
         if self._receiver is None:
-            raise UnavailableError("init_weight_transfer_engine has not been called")
+            raise UnavailableError(
+                "init_weight_transfer_engine has not been called" if self._asked is None else
+                "nothing is bound yet: vLLM hands the draft model over in a session of "
+                "start_draft_weight_update and finish_weight_update, which comes first")
         return self._receiver
 
 
 def _options(info: EngineOptions, vllm_config) -> EngineOptions:
     fields = {f.name: getattr(info, f.name) for f in dataclasses.fields(EngineOptions)}
-    return EngineOptions(**fields).completed(str(vllm_config.model_config.model))
+    draft = getattr(getattr(vllm_config, "speculative_config", None), "draft_model_config", None)
+    return EngineOptions(**fields).completed(str(vllm_config.model_config.model),
+                                             str(getattr(draft, "model", "")))
 
 
-def _open(model, info: EngineOptions, vllm_config) -> EngineReceiver:
+def _open(model, info: EngineOptions, vllm_config, draft_model=None) -> EngineReceiver:
     topology, ranks = _place(vllm_config.parallel_config, info.ranks_timeout_s)
     error = options = None
     try:
         options = _options(info, vllm_config)
+        if options.draft is not None and draft_model is None:
+            raise UnsupportedError(f"lineage '{options.draft.lineage}' is of a draft, and this "
+                                   "engine has no draft model")
     except Exception as failure:  # Raised again, once the other ranks know.
         error = failure
-    ranks.agree(error, "init_weight_transfer_engine")
-    receiver = EngineReceiver(model, options, ranks, topology)
+    ranks.agree(error, "binding the weights")
+    receiver = EngineReceiver(model, options, ranks, topology, draft_model=draft_model)
     receiver.open()
     return receiver
+
+
+def _draft_of(worker) -> Any:
+    """A worker's draft model, None without one. Before `get_draft_model` it is where the model
+    runner keeps it, under what captures graphs of it."""
+    if hasattr(worker, "get_draft_model"):
+        return worker.get_draft_model()
+    runner = worker.model_runner
+    for name in ("drafter", "speculator"):
+        model = getattr(getattr(runner, name, None), "model", None)
+        if model is not None:
+            return model.unwrap() if hasattr(model, "unwrap") else model
+    return None
 
 
 def _place(parallel, timeout_s: float) -> tuple[Topology, Ranks]:
@@ -194,10 +245,13 @@ class WorkerExtension:
     tell what the weight transfer interface has no words for: the state of a prepare."""
 
     def segue_open(self, **options) -> dict:
-        """Binds the model; the fields of EngineOptions."""
+        """Binds the model, and with the options of a draft its draft model too; the fields of
+        EngineOptions."""
         if getattr(self, "_segue_receiver", None) is None:
-            self._segue_receiver = _open(self.model_runner.get_model(), EngineOptions(**options),
-                                         self.vllm_config)
+            info = EngineOptions(**options)
+            draft = None if info.draft is None else _draft_of(self)
+            self._segue_receiver = _open(self.model_runner.get_model(), info, self.vllm_config,
+                                         draft)
         return self._segue_receiver.status()
 
     def segue_update(self, version: int | None = None, action: str = "update",
@@ -243,7 +297,11 @@ def publish_one_by_one(publisher: Publisher, pairs: Iterable[tuple[str, Any]],
 class SegueTrainerInitInfo(TrainerInitInfo):
     """What the trainer's side is made from. `base`: directory of the checkpoint that trainer and
     engines start from. `engine`: fields of EngineOptions that differ from these for the engines.
-    `publisher`: further arguments of segue.Publisher."""
+    `publisher`: further arguments of segue.Publisher.
+
+    `draft_source`, `draft`: the weights of a draft model that is trained too, and its `lineage`,
+    `base` and further arguments of its publisher; each send publishes both under one number.
+    """
 
     backend: ClassVar[str] = BACKEND
 
@@ -252,6 +310,8 @@ class SegueTrainerInitInfo(TrainerInitInfo):
     lineage: str = "default"
     engine: dict[str, Any] = dataclasses.field(default_factory=dict)
     publisher: dict[str, Any] = dataclasses.field(default_factory=dict)
+    draft: dict[str, Any] = dataclasses.field(default_factory=dict)
+    draft_source: Any = None
     if MISSING is not None:
         rank: int = dataclasses.field(default=0, kw_only=True)
 
@@ -267,9 +327,11 @@ class SegueTrainerWeightTransferEngine(TrainerWeightTransferEngine[SegueTrainerI
     before_apply: Callable[[], None] | None = None
     after_apply: Callable[[], None] | None = None
 
-    def __init__(self, *, client, source=None, is_sender=True, rank=0, publisher=None) -> None:
+    def __init__(self, *, client, source=None, is_sender=True, rank=0, publisher=None,
+                 draft_source=None, draft_publisher=None) -> None:
         super().__init__(client=client, source=source, is_sender=is_sender, rank=rank)
         self.publisher = publisher
+        self.draft_source, self.draft_publisher = draft_source, draft_publisher
 
     @classmethod
     def trainer_init(cls, init_info: SegueTrainerInitInfo, *, client,
@@ -277,23 +339,38 @@ class SegueTrainerWeightTransferEngine(TrainerWeightTransferEngine[SegueTrainerI
         """Opens the publisher and has the engines bind their weights. Only rank 0 does either."""
         if source is None:
             raise InvalidArgumentError("segue needs a source of weights")
-        sender, publisher = init_info.rank == 0, None
+        if bool(init_info.draft) != (init_info.draft_source is not None):
+            raise InvalidArgumentError("draft and draft_source go together")
+        sender, publisher, draft_publisher = init_info.rank == 0, None, None
         if sender:
+            engine = {"store": init_info.store, "lineage": init_info.lineage, **init_info.engine}
             publisher = Publisher(init_info.store, lineage=init_info.lineage, base=init_info.base,
                                   **init_info.publisher)
-            client.init_weight_transfer_engine({
-                "store": init_info.store, "lineage": init_info.lineage, **init_info.engine})
+            if init_info.draft:
+                _check_hands_over(client)
+                draft_publisher = Publisher(**{"store": init_info.store, **init_info.draft})
+                engine["draft"] = {"lineage": init_info.draft["lineage"],
+                                   **engine.get("draft", {})}
+            client.init_weight_transfer_engine(engine)
+            if init_info.draft:
+                client.start_draft_weight_update()
+                client.finish_weight_update()
         return cls(client=client, source=source, is_sender=sender, rank=init_info.rank,
-                   publisher=publisher)
+                   publisher=publisher, draft_source=init_info.draft_source,
+                   draft_publisher=draft_publisher)
 
     def send_weights(self) -> None:
-        """Publishes one version and brings all engines to it. Every rank calls it, since the
-        source may gather from all."""
+        """Publishes one version, of the draft too where there is one, and brings all engines to it.
+        Every rank calls it, since the sources may gather from all."""
+        sources = [self.source] if self.draft_source is None else [self.source, self.draft_source]
         if not self.is_sender:
-            for _ in self.source.iter_full():
-                pass
+            for source in sources:
+                for _ in source.iter_full():
+                    pass
             return
         version = publish_one_by_one(self.publisher, self.source.iter_full())
+        if self.draft_source is not None:
+            publish_one_by_one(self.draft_publisher, self.draft_source.iter_full(), version)
         self.client.start_weight_update()
         self.client.update_weights({"action": "prepare", "version": version})
         if self.staged is not None:
@@ -304,3 +381,10 @@ class SegueTrainerWeightTransferEngine(TrainerWeightTransferEngine[SegueTrainerI
         self.client.finish_weight_update(str(version))
         if self.after_apply is not None:
             self.after_apply()
+
+
+def _check_hands_over(client) -> None:
+    """The protocol of vLLM's clients does not name this call, which its LLM and server have."""
+    if not callable(getattr(client, "start_draft_weight_update", None)):
+        raise InvalidArgumentError("a draft model needs a client with start_draft_weight_update(), "
+                                   "by which vLLM hands it over")

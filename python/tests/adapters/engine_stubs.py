@@ -56,6 +56,13 @@ class WeightTransferEngine(abc.ABC, Generic[A, B]):
         self.parallel_config = vllm_config.parallel_config
         self.model_config = vllm_config.model_config
         self.device, self.model = device, model
+        self._default_model, self._default_model_config = model, self.model_config
+
+    def set_weight_update_target(self, model, model_config):
+        self.model, self.model_config = model, model_config
+
+    def reset_weight_update_target(self):
+        self.model, self.model_config = self._default_model, self._default_model_config
 
     def parse_init_info(self, init_dict):
         try:
@@ -142,22 +149,47 @@ def _trainer_init(cls, init_info, *, client, source=None):
 class VllmWorker:
     """vllm.v1.worker.gpu_worker.Worker, as far as weights go. `order`: what was called."""
 
-    def __init__(self, vllm_config, model, factory):
+    def __init__(self, vllm_config, model, factory, draft_model=None):
         self.vllm_config = vllm_config
-        self.model_runner = types.SimpleNamespace(get_model=lambda: model)
+        self.speculative_config = getattr(vllm_config, "speculative_config", None)
+        self.model_runner = types.SimpleNamespace(get_model=lambda: model,
+                                                  get_draft_model=lambda: draft_model)
         self.weight_transfer_engine = factory.create_engine(
             types.SimpleNamespace(backend="segue"), vllm_config, "cpu", model)
         self._weight_update_active = False
+
+    def get_draft_model(self):
+        return self.model_runner.get_draft_model()
 
     def init_weight_transfer_engine(self, init_info):
         engine = self.weight_transfer_engine
         engine.init_transfer_engine(engine.parse_init_info(init_info))
 
     def start_weight_update(self):
+        self._start_weight_update()
+
+    def start_draft_weight_update(self):
+        self._start_weight_update(is_draft=True)
+
+    def _start_weight_update(self, is_draft=False):
+        if is_draft and not self.weight_transfer_engine.supports_draft_weight_update:
+            raise RuntimeError("the engine does not support draft model weight updates")
         if self._weight_update_active:
             raise RuntimeError("start_weight_update called while a weight update is active")
-        self.weight_transfer_engine.start_weight_update()
+        try:
+            if is_draft:
+                self._set_draft_weight_update_target()
+            self.weight_transfer_engine.start_weight_update()
+        except BaseException:
+            self.weight_transfer_engine.reset_weight_update_target()
+            raise
         self._weight_update_active = True
+
+    def _set_draft_weight_update_target(self):
+        if self.get_draft_model() is None:
+            raise RuntimeError("Draft model weight update requested, but no draft model")
+        self.weight_transfer_engine.set_weight_update_target(
+            self.get_draft_model(), self.speculative_config.draft_model_config)
 
     def update_weights(self, update_info):
         if not self._weight_update_active:
@@ -166,10 +198,12 @@ class VllmWorker:
             self.weight_transfer_engine.update_weights(update_info)
         except BaseException:
             self._weight_update_active = False
+            self.weight_transfer_engine.reset_weight_update_target()
             raise
 
     def finish_weight_update(self):
         self.weight_transfer_engine.finish_weight_update()
+        self.weight_transfer_engine.reset_weight_update_target()
         self._weight_update_active = False
 
 
@@ -222,11 +256,26 @@ class WeightUpdater:
         raise AssertionError("not for a command of ours")
 
 
-class SchedulerWeightUpdaterManager:
-    """Of a scheduler. `log`: what happened, in order; `flushes`: answers that a flush gives."""
+def _unsupported_derived_weight_cache_error(model=None):
+    """Why SGLang itself takes no new weights for a model."""
+    for module in model.modules():
+        reason = getattr(module, "_derived_weight_cache_error", None)
+        if reason is not None:
+            return reason
+    return None
 
-    def __init__(self, model, model_path, group=None):
-        self.runner = types.SimpleNamespace(weight_updater=WeightUpdater(model, model_path))
+
+def runner(model, model_path):
+    """A model runner, as far as it is seen."""
+    return types.SimpleNamespace(weight_updater=WeightUpdater(model, model_path))
+
+
+class SchedulerWeightUpdaterManager:
+    """Of a scheduler. `log`: what happened, in order; `flushes`: answers that a flush gives;
+    `drafts`: the runners of its draft worker."""
+
+    def __init__(self, model, model_path, group=None, drafts=()):
+        self.target, self.drafts = runner(model, model_path), drafts
         self.tp_worker = self
         self.tp_cpu_group = group
         self.log, self.flushes, self.version = [], [], "default"
@@ -237,7 +286,10 @@ class SchedulerWeightUpdaterManager:
         return pickle.Unpickler(io.BytesIO(serialized_named_tensors[0])).load()
 
     def _select_runners(self, selector="all"):
-        return [("target", self.runner)]
+        runners = [("target", self.target)] if selector in ("all", "target") else []
+        if selector in ("all", "draft"):
+            runners += [("draft", draft) for draft in self.drafts]
+        return runners
 
     def flush_cache_after_weight_update(self, recv_req, success, message):
         if not recv_req.flush_cache:
@@ -278,7 +330,8 @@ def modules():
         "sglang.srt.managers.io_struct": [
             UpdateWeightsFromTensorReqInput, UpdateWeightsFromTensorReqOutput],
         "sglang.srt.managers.scheduler_components.weight_updater": [SchedulerWeightUpdaterManager],
-        "sglang.srt.model_executor.model_runner_components.weight_updater": [WeightUpdater],
+        "sglang.srt.model_executor.model_runner_components.weight_updater": [
+            WeightUpdater, _unsupported_derived_weight_cache_error],
     }
 
 

@@ -23,8 +23,8 @@ class Pair:
                       for run, engines in zip(self.runs, self.engines, strict=True)]
         policy, draft = self.runs
         self.receivers = [
-            EngineReceiver(mine, policy.options_of(), ranks, draft_model=drafts,
-                           draft_options=draft.options_of())
+            EngineReceiver(mine, policy.options_of(draft=draft.options_of()), ranks,
+                           draft_model=drafts)
             for mine, drafts, ranks in zip(*self.lives, thread_ranks(size), strict=True)]
 
     def publish(self):
@@ -139,10 +139,8 @@ def test_what_a_draft_shares_is_the_policys(tmp_path):
     lives = policy.load(policy.engine())
     shared = "model.embed_tokens.weight"
     draft = {"fc.weight": weight.clone(), shared: lives[shared]}
-    options = segue.adapters.engine.EngineOptions(
-        store=policy.store, lineage="draft", checkpoint=str(directory), threads=1).completed()
-    receiver = EngineReceiver(lives, policy.options_of(), draft_model=module_of(draft),
-                              draft_options=options)
+    options = policy.options_of(draft={"lineage": "draft", "checkpoint": str(directory)})
+    receiver = EngineReceiver(lives, options, draft_model=module_of(draft))
     receiver.open()
     receiver.update()
     policy.expect(lives, policy.engine(), 1)
@@ -150,7 +148,7 @@ def test_what_a_draft_shares_is_the_policys(tmp_path):
     receiver.close()
     draft[shared] = draft[shared].clone()
     with pytest.raises(segue.UnsupportedError, match=shared):
-        EngineReceiver(lives, policy.options_of(), draft_model=draft, draft_options=options).open()
+        EngineReceiver(lives, options, draft_model=draft).open()
 
 
 def test_a_draft_needs_options_and_a_lineage_of_its_own(tmp_path):
@@ -158,6 +156,24 @@ def test_a_draft_needs_options_and_a_lineage_of_its_own(tmp_path):
     lives = run.load(run.engine())
     with pytest.raises(InvalidArgumentError, match="go together"):
         EngineReceiver(lives, run.options_of(), draft_model=lives)
-    with pytest.raises(segue.Error):
-        EngineReceiver(lives, run.options_of(), draft_model=run.load(run.engine()),
-                       draft_options=run.options_of()).open()
+    with pytest.raises(InvalidArgumentError, match="go together"):
+        EngineReceiver(lives, run.options_of(draft={"lineage": "draft", "checkpoint": "."}))
+    for draft, match in (({"lineage": "policy", "checkpoint": "."}, "lineages of their own"),
+                         ({"checkpoint": "."}, "name its lineage"), ("draft", "a mapping"),
+                         ({"lineage": "a", "draft": {"lineage": "b"}}, "no draft of its own")):
+        with pytest.raises(InvalidArgumentError, match=match):
+            run.options_of(draft=draft)
+    with pytest.raises(segue.NotFoundError, match="the engine's draft model was loaded from"):
+        run.options_of(draft={"lineage": "draft"})
+
+
+def test_a_draft_has_from_its_policy_what_its_options_do_not_say(tmp_path):
+    run = Run(tmp_path, "llama", "policy")
+    asked = segue.adapters.engine.EngineOptions(
+        store=run.store, lineage="policy", staging="/s", threads=3, public_keys=["a.pem"],
+        draft={"lineage": "draft", "threads": 2, "static": ["x"]})
+    draft = asked.completed(str(run.directory), str(tmp_path)).draft
+    assert (draft.store, draft.staging, draft.threads, draft.public_keys) == (
+        run.store, "/s", 2, ["a.pem"])
+    assert (draft.checkpoint, draft.static) == (str(tmp_path), ["x"])
+    assert asked.draft.store == ""

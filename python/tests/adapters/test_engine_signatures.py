@@ -16,7 +16,9 @@ import engine_stubs as stubs
 
 CLASSES = {
     "vllm.distributed.weight_transfer.base": {
-        "WeightTransferEngine": ["__init__", "parse_init_info", "parse_update_info",
+        "WeightTransferEngine": ["__init__", "set_weight_update_target",
+                                 "reset_weight_update_target",
+                                 "parse_init_info", "parse_update_info",
                                  "init_transfer_engine", "start_weight_update",
                                  "finish_weight_update", "update_weights", "receive_weights",
                                  "shutdown"],
@@ -35,8 +37,12 @@ CLASSES = {
     "sglang.srt.model_executor.model_runner_components.weight_updater": {
         "WeightUpdater": ["_assert_weight_cache_inactive", "update_weights_from_tensor"]},
 }
+FUNCTIONS = {"sglang.srt.model_executor.model_runner_components.weight_updater": [
+    "_unsupported_derived_weight_cache_error"]}
 WORKER = ("vllm.v1.worker.gpu_worker", "Worker", stubs.VllmWorker, [
-    "init_weight_transfer_engine", "start_weight_update", "update_weights", "finish_weight_update"])
+    "init_weight_transfer_engine", "start_weight_update", "start_draft_weight_update",
+    "_start_weight_update", "_set_draft_weight_update_target", "update_weights",
+    "finish_weight_update", "get_draft_model"])
 
 
 def source_of(module):
@@ -97,7 +103,11 @@ def compare(module, real, stub, methods):
 @pytest.mark.parametrize("module", CLASSES)
 def test_stubs_have_the_real_signatures(module):
     members = {member.__name__: member for member in stubs.modules()[module]}
-    assert members.keys() == CLASSES[module].keys()
+    assert members.keys() == {*CLASSES[module], *FUNCTIONS.get(module, ())}
+    for name in FUNCTIONS.get(module, ()):
+        (real,) = [node for node in source_of(module).body
+                   if isinstance(node, ast.FunctionDef) and node.name == name]
+        assert stub_parameters(members[name]) == real_parameters(real), name
     for name, methods in CLASSES[module].items():
         real = real_class(module, name)
         compare(module, real, members[name], methods)
@@ -123,6 +133,22 @@ def test_entry_points_are_read_from_these_groups():
     assert "vllm.general_plugins" in ast.unparse(tree)
     tree = source_of("sglang.srt.plugins.__init__")
     assert "sglang.srt.plugins" in ast.unparse(tree)
+
+
+def test_vllms_options_name_the_draft_as_the_adapter_reads_them():
+    worker = ast.unparse(source_of("vllm.v1.worker.worker_base"))
+    assert "self.speculative_config = vllm_config.speculative_config" in worker
+    worker = ast.unparse(source_of("vllm.v1.worker.gpu_worker"))
+    assert "draft_model, speculative_config.draft_model_config" in worker
+    runner = ast.unparse(source_of("vllm.v1.worker.gpu_model_runner"))
+    assert "getattr(self, 'drafter', None)" in runner and "model.unwrap()" in runner
+
+
+def test_sglangs_draft_workers_give_their_runners():
+    tree = source_of("sglang.srt.speculative.base_spec_worker")
+    assert "('draft', runner) for runner in self.draft_worker.draft_runners" in ast.unparse(tree)
+    tree = source_of("sglang.srt.managers.tp_worker")
+    assert "get_spec().speculative_draft_model_path" in ast.unparse(tree)
 
 
 def test_sglang_calls_custom_loaders_as_ours_is_written():
