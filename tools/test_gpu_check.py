@@ -38,11 +38,14 @@ def test_every_part_on_the_fake_driver_packed_or_not(tmp_path, packed):
     done, report = run(tmp_path, "--fake", "--packed", packed)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [part["name"] for part in report["parts"]] == [
-        "bits", "large", "machine", "apply", "density", "scrub", "product",
+        "bits", "large", "machine", "apply", "decoders", "density", "scrub", "product",
         "trainer", "pipeline"]
     assert report["fake"] and report["findings"] == [] and report["expectations"] > 400
     assert report["figures"] == [] and report["goals"] == []
     assert "fake CUDA device: " in done.stdout
+    # The fake GPU has no engine, and the fake nvCOMP is there.
+    assert any("decoder engine: not there" in line for line in report["skipped"])
+    assert not any("nvcomp" in line for line in report["skipped"])
 
 
 @pytest.fixture
@@ -73,7 +76,7 @@ def test_a_part_that_ends_oddly_is_a_finding_and_the_others_run(tmp_path, stub, 
     done, report = run(tmp_path, "--packed", folder)
     assert done.returncode == 1, done.stderr
     assert found in report["findings"][0] and len(report["findings"]) == 1
-    assert len(report["parts"]) == 8 and report["device"] == "G"
+    assert len(report["parts"]) == 9 and report["device"] == "G"
 
 
 def test_what_a_part_told_before_it_was_cut_off_is_kept(tmp_path, stub):

@@ -109,6 +109,7 @@ Status CheckBits(Check& check, Gpu& gpu);       // Every density and encoding, c
 Status CheckLarge(Check& check, Gpu& gpu);      // A tensor over 2^31 and 2^32 bytes.
 Status MeasureMachine(Check& check, Gpu& gpu);  // Copies, beside which all else stands.
 Status MeasureApply(Check& check, Gpu& gpu);    // Load, preflight, pause; sparse and dense.
+Status CheckDecoders(Check& check, Gpu& gpu);   // Each that there is, beside the others.
 Status MeasureDensity(Check& check, Gpu& gpu);  // From 0.01 to 40 %, and where the paths cross.
 Status MeasureScrub(Check& check, Gpu& gpu);
 Status MeasureTrainer(Check& check, Gpu& gpu);   // Diff and encode on the device.

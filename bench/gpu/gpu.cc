@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace segue::gpu_check {
 namespace {
@@ -32,8 +33,16 @@ Result<std::unique_ptr<Gpu>> Gpu::Open(unsigned threads) {
   gpu->memory_size_ = total;
   SEGUE_ASSIGN_OR_RETURN(gpu->stream_, cuda::MakeStream(driver, cuda::StreamPriority::kGreatest));
   SEGUE_ASSIGN_OR_RETURN(gpu->pinned_, cuda::AllocatePinned(driver, kPieceSize));
-  SEGUE_ASSIGN_OR_RETURN(gpu->accelerator_, OpenAccelerator("cuda:0", threads));
+  gpu->threads_ = threads;
+  SEGUE_RETURN_IF_ERROR(gpu->UseDecoder(""));
   return gpu;
+}
+
+Status Gpu::UseDecoder(const std::string& decoder) {
+  std::shared_ptr<Accelerator> opened;
+  SEGUE_ASSIGN_OR_RETURN(opened, OpenAccelerator("cuda:0", threads_, {.decoder = decoder}));
+  accelerator_ = std::move(opened);
+  return {};
 }
 
 Result<cuda::DeviceBuffer> Gpu::Allocate(std::uint64_t size) const {

@@ -20,6 +20,9 @@ class Gpu {
 
   const cuda::DriverPointer& driver() const { return context_->driver(); }
   const std::shared_ptr<Accelerator>& accelerator() const { return accelerator_; }
+  // Another accelerator in its place, with that decoder; empty: as it is chosen. Unsupported: there
+  // is no such decoder here, and the one before stays.
+  Status UseDecoder(const std::string& decoder);
   CUdevice device() const { return context_->device(); }
   CUstream stream() const { return stream_.get(); }
   const std::string& name() const { return name_; }
@@ -43,6 +46,7 @@ class Gpu {
   std::unique_ptr<cuda::ContextScope> scope_;  // The check's thread has the context throughout.
   cuda::Stream stream_;
   cuda::PinnedBuffer pinned_;
+  unsigned threads_ = 0;
   std::shared_ptr<Accelerator> accelerator_;
   std::string name_;
   int driver_version_ = 0;

@@ -21,15 +21,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::array kParts = {
-    Part{"bits", CheckBits},
-    Part{"large", CheckLarge},
-    Part{"machine", MeasureMachine},
-    Part{"apply", MeasureApply},
-    Part{"density", MeasureDensity},
-    Part{"scrub", MeasureScrub},
-    Part{"product", MeasureBesideProduct},
-    Part{"trainer", MeasureTrainer},
-    Part{"pipeline", MeasurePipeline},
+    Part{"bits", CheckBits},         Part{"large", CheckLarge},
+    Part{"machine", MeasureMachine}, Part{"apply", MeasureApply},
+    Part{"decoders", CheckDecoders}, Part{"density", MeasureDensity},
+    Part{"scrub", MeasureScrub},     Part{"product", MeasureBesideProduct},
+    Part{"trainer", MeasureTrainer}, Part{"pipeline", MeasurePipeline},
 };
 
 Json ToJson(const Figure& figure) {

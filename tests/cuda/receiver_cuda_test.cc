@@ -330,12 +330,13 @@ TEST_F(ReceiverCudaTest, EachDecoderTakesVersionsOfDenseProfiles) {
   fake_.SetEngine();
   Advance(1, 300, "snappy-zstd");
   Advance(2, 300, "lz4-zstd");
-  for (const char* decoder : {"", "engine", "multiprocessors", "processor"}) {
+  setenv("SEGUE_NVCOMP", SEGUE_FAKE_NVCOMP, /*overwrite=*/1);
+  for (const char* decoder : {"", "engine", "multiprocessors", "nvcomp", "processor"}) {
     SCOPED_TRACE(decoder);
     BoundModel model = Bind();
     model.device_options.decoder = decoder;
-    const std::uint64_t batches = fake_.Count().decompressions;
     const auto receiver = Must(Receiver::Open(Options(), std::move(model)));
+    const std::uint64_t batches = fake_.Count().decompressions;
     for (std::uint64_t to : {1, 2}) {
       const auto report = UpdateTo(*receiver, to);
       ASSERT_TRUE(report.ok()) << report.status().ToString();
@@ -346,8 +347,9 @@ TEST_F(ReceiverCudaTest, EachDecoderTakesVersionsOfDenseProfiles) {
     EXPECT_EQ(used, *decoder == 0 ? "engine" : decoder);
     EXPECT_EQ(fake_.Count().decompressions > batches, used == "engine");
   }
+  unsetenv("SEGUE_NVCOMP");
   BoundModel model = Bind();
-  model.device_options.decoder = "nvcomp";
+  model.device_options.decoder = "abacus";
   EXPECT_EQ(Receiver::Open(Options(), std::move(model)).status().code(),
             StatusCode::kInvalidArgument);
 }

@@ -34,6 +34,19 @@ SEGUE_FAKE void segue_fake_hook(const char* symbol, void (*call)(void* context),
   world.hook = [=] { call(context); };
 }
 
+SEGUE_FAKE int segue_fake_has_context() { return fake_cuda::current.IsThere() ? 1 : 0; }
+
+SEGUE_FAKE int segue_fake_holds(CUdeviceptr address, std::size_t size) {
+  const std::lock_guard lock(World::Get().mutex);
+  return World::Get().memory.Holds(address, size) ? 1 : 0;
+}
+
+SEGUE_FAKE CUresult segue_fake_enqueue(CUstream stream, void (*call)(void* context),
+                                       void* context) {
+  const std::lock_guard lock(World::Get().mutex);
+  return World::Get().Enqueue(stream, [=] { call(context); });
+}
+
 SEGUE_FAKE void segue_fake_engine(unsigned algorithms, std::uint64_t size_max, int host_node) {
   fake_cuda::Engine& engine = World::Get().engine;
   engine.algorithms = algorithms;

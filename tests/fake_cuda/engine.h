@@ -108,12 +108,17 @@ class Engine {
            handles_.at(range->handle).is_for_engine;
   }
 
+  // The same of memory of the device.
+  bool TakesDevice() const {
+    return algorithms != 0 && fault != kFakeEngineIncapable && fault != kFakeEngineNoDevice;
+  }
+
   // Whether the engine takes it; `is_device`: whether an address is one of the device's memory.
   template <typename IsDevice>
   bool Takes(const CUmemDecompressParams& block, IsDevice is_device) const {
     const auto reaches = [&](const void* place, std::size_t size) {
       const auto address = reinterpret_cast<CUdeviceptr>(place);
-      return is_device(address, size) || IsCapable(address, size);
+      return (is_device(address, size) && TakesDevice()) || IsCapable(address, size);
     };
     for (const unsigned char byte : block.padding) {
       if (byte != 0) return false;

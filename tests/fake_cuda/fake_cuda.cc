@@ -133,8 +133,11 @@ CUresult CUDAAPI cuPointerGetAttribute(void* value, CUpointer_attribute attribut
                                        CUdeviceptr address) {
   SEGUE_FAKE_IN_CONTEXT(cuPointerGetAttribute);
   if (attribute == CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE) {
-    if (!World::Get().engine.Knows(address)) return CUDA_ERROR_INVALID_VALUE;
-    const unsigned is_capable = World::Get().engine.IsCapable(address, 1) ? 1 : 0;
+    const fake_cuda::Engine& engine = World::Get().engine;
+    const bool is_device = World::Get().memory.Holds(address, 1);
+    if (!is_device && !engine.Knows(address)) return CUDA_ERROR_INVALID_VALUE;
+    const unsigned is_capable =
+        (is_device ? engine.TakesDevice() : engine.IsCapable(address, 1)) ? 1 : 0;
     std::memcpy(value, &is_capable, sizeof(is_capable));
     return CUDA_SUCCESS;
   }

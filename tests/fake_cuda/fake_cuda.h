@@ -38,6 +38,7 @@ enum SegueFakeEngineFault {
   kFakeEngineFails,      // The call fails, without a number.
   kFakeEngineUnbounded,  // All that the block decodes to, beyond its target.
   kFakeEngineIncapable,  // No memory is capable, whatever it was made for.
+  kFakeEngineNoDevice,   // Memory of the host is capable, that of the device is not.
 };
 // One block is wrong, of the batch after `skip` right ones. Until the next reset or call.
 using SegueFakeEngineGoesWrong = void (*)(SegueFakeEngineFault fault, unsigned skip,
@@ -56,6 +57,13 @@ struct SegueFakeCounts {
   std::uint64_t least_launches;  // Of those, into streams of the least priority.
 };
 using SegueFakeCount = SegueFakeCounts (*)();
+
+// For a library that works on the same device, and is linked with this one: whether the calling
+// thread has a context, whether bytes are memory of a device, and work for a stream, which has all
+// memory while it runs.
+int segue_fake_has_context();
+int segue_fake_holds(CUdeviceptr address, std::size_t size);
+CUresult segue_fake_enqueue(CUstream stream, void (*call)(void* context), void* context);
 }
 
 inline constexpr const char* kFakeFail = "segue_fake_fail";

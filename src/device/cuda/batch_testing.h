@@ -113,9 +113,9 @@ class Batch {
 
 // A device of its own takes `work` once. `applying`: whether the apply had begun when it failed.
 inline Status UpdateOnce(const DriverPointer& driver, std::span<const ChunkWork> work,
-                         bool& applying) {
+                         bool& applying, const CudaDeviceOptions& options = {.threads = 1}) {
   std::shared_ptr<Accelerator> device;
-  SEGUE_ASSIGN_OR_RETURN(device, MakeCudaDevice(driver, {.threads = 1}));
+  SEGUE_ASSIGN_OR_RETURN(device, MakeCudaDevice(driver, options));
   device->Reserve(kChunkSize);
   SEGUE_RETURN_IF_ERROR(device->Load(work));
   if (const auto fault = device->Preflight(work)) return fault->detail;

@@ -9,18 +9,17 @@
 
 #include "base/bytes.h"
 #include "device/cuda/block_walk.h"
+#include "device/cuda/group_slots.h"
 
 namespace segue::cuda {
 namespace {
 
-constexpr std::uint64_t kBlockAlignment = 256;
-
 std::uint64_t Aligned(std::uint64_t size) {
-  return DivideUp(size, kBlockAlignment) * kBlockAlignment;
+  return DivideUp(size, kDecodeAlignment) * kDecodeAlignment;
 }
 
-// Bytes of the length in front of a Snappy block, which the engine takes without; nothing where it
-// is not the chunk's: the processor then says what is wrong with it.
+// Bytes of the length in front of a Snappy block; nothing where it is not the chunk's: the
+// processor then says what is wrong with it.
 std::optional<std::uint64_t> SizeOfLength(const ChunkWork& work) {
   std::uint64_t length = 0;
   for (std::size_t i = 0; i < work.dense.size() && i < 5; ++i) {
@@ -33,32 +32,32 @@ std::optional<std::uint64_t> SizeOfLength(const ChunkWork& work) {
 }
 
 // Bytes in front of the block that the decoder does not want; nothing: the block is not for it. The
-// engine gets no block that would decode to another size than the chunk's.
-std::optional<std::uint64_t> SkipFor(Decoder decoder, const DecoderReach& reach,
-                                     const ChunkWork& work) {
-  if (decoder == Decoder::kProcessor || !reach.Takes(work)) return std::nullopt;
-  if (decoder == Decoder::kMultiprocessors) return 0;
+// engine takes Snappy without its length. Decoders that are not ours get no block that would decode
+// to another size than the chunk's, or that breaks a rule: what they do then is not said.
+std::optional<std::uint64_t> SkipFor(const DecoderUse& use, const ChunkWork& work) {
+  if (use.how == nullptr || !use.reach.Takes(work)) return std::nullopt;
+  if (use.decoder == Decoder::kMultiprocessors) return 0;
   const bool has_length = work.encoding == DeviceEncoding::kSnappy;
-  const std::optional<std::uint64_t> skip = has_length ? SizeOfLength(work) : 0;
-  if (!skip) return skip;
-  const ByteSpan block = work.dense.subspan(*skip);
+  const std::optional<std::uint64_t> length = has_length ? SizeOfLength(work) : 0;
+  if (!length) return length;
+  const ByteSpan block = work.dense.subspan(*length);
   const bool fills =
       has_length ? SnappyBodyFills(block, work.size) : Lz4BlockFills(block, work.size);
-  return fills ? skip : std::nullopt;
+  if (!fills) return std::nullopt;
+  return use.decoder == Decoder::kEngine ? *length : 0;
 }
 
 }  // namespace
 
-void BlockStage::Plan(Decoder decoder, const DecoderReach& reach, std::span<const ChunkWork> batch,
+void BlockStage::Plan(const DecoderUse& use, std::span<const ChunkWork> batch,
                       std::span<const std::size_t> items, WorkerPool& pool) {
-  decoder_ = decoder;
-  host_node_ = reach.host_node;
+  use_ = use;
   items_.clear();
   others_.clear();
   skips_.clear();
   std::vector<std::optional<std::uint64_t>> skips(items.size());
   (void)ParallelFor(items.size(), pool, [&](std::size_t i, unsigned) -> Status {
-    skips[i] = SkipFor(decoder, reach, batch[items[i]]);
+    skips[i] = SkipFor(use, batch[items[i]]);
     return {};
   });
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -69,7 +68,7 @@ void BlockStage::Plan(Decoder decoder, const DecoderReach& reach, std::span<cons
 
 std::uint64_t BlockStage::Room() const {
   std::uint64_t size = 0;
-  for (const StagedBlock& block : blocks_) size += Aligned(block.size);
+  for (const Block& block : blocks_) size += Aligned(block.size);
   return size;
 }
 
@@ -81,13 +80,14 @@ void BlockStage::Forget() {
 }
 
 Status BlockStage::Load(const StagingMemory& memory, CUdevice device, Slots& slots, CUstream stream,
-                        std::span<const ChunkWork> batch) {
+                        std::span<const ChunkWork> batch, std::uint64_t group_max) {
   blocks_.clear();
   for (std::size_t i = 0; i < items_.size(); ++i) {
     blocks_.push_back({0, batch[items_[i]].dense.size() - skips_[i]});
   }
   if (blocks_.empty()) return {};
-  if (decoder_ == Decoder::kEngine) return LoadEngine(memory, device, batch);
+  SEGUE_RETURN_IF_ERROR(LoadScratch(memory, batch, group_max));
+  if (use_.decoder == Decoder::kEngine) return LoadEngine(memory, device, batch);
   if (memory_.size < Room()) {
     memory_ = {};  // Not both at a time.
     SEGUE_ASSIGN_OR_RETURN(memory_, memory.Device(Room()));
@@ -96,7 +96,7 @@ Status BlockStage::Load(const StagingMemory& memory, CUdevice device, Slots& slo
   for (std::size_t i = 0; i < items_.size(); ++i) {
     const std::byte* const bytes = batch[items_[i]].dense.data() + skips_[i];
     SEGUE_ASSIGN_OR_RETURN(blocks_[i].address,
-                           uploader.Append(bytes, blocks_[i].size, kBlockAlignment));
+                           uploader.Append(bytes, blocks_[i].size, kDecodeAlignment));
   }
   return uploader.Finish();
 }
@@ -105,7 +105,7 @@ Status BlockStage::LoadEngine(const StagingMemory& memory, CUdevice device,
                               std::span<const ChunkWork> batch) {
   if (arena_.size() < Room()) {
     arena_ = {};
-    SEGUE_ASSIGN_OR_RETURN(arena_, EngineArena::Make(memory, device, host_node_, Room()));
+    SEGUE_ASSIGN_OR_RETURN(arena_, EngineArena::Make(memory, device, use_.reach.host_node, Room()));
   }
   std::uint64_t place = 0;
   for (std::size_t i = 0; i < items_.size(); ++i) {
@@ -116,8 +116,27 @@ Status BlockStage::LoadEngine(const StagingMemory& memory, CUdevice device,
   return {};
 }
 
-const StagedBlock& BlockStage::Of(std::size_t item) const {
-  return blocks_[static_cast<std::size_t>(std::ranges::lower_bound(items_, item) - items_.begin())];
+// Enough for any group.
+Status BlockStage::LoadScratch(const StagingMemory& memory, std::span<const ChunkWork> batch,
+                               std::uint64_t group_max) {
+  JobsBound bound;
+  bound.count = std::min<std::uint64_t>(items_.size(), GroupSlots::kGroupCountMax);
+  for (const std::size_t item : items_) {
+    bound.size_max = std::max(bound.size_max, batch[item].size);
+    bound.size += batch[item].size;
+  }
+  bound.size = std::min(bound.size, std::max(group_max, bound.size_max));
+  SEGUE_ASSIGN_OR_RETURN(const std::uint64_t size, how().ScratchSize(bound));
+  if (scratch_.size >= size) return {};
+  scratch_ = {};
+  SEGUE_ASSIGN_OR_RETURN(scratch_, memory.Device(size));
+  return {};
+}
+
+DecodeJob BlockStage::Job(std::size_t item, const ChunkWork& work, CUdeviceptr target) const {
+  const auto place = std::ranges::lower_bound(items_, item) - items_.begin();
+  const Block& block = blocks_[static_cast<std::size_t>(place)];
+  return {block.address, block.size, target, work.size, work.encoding == DeviceEncoding::kSnappy};
 }
 
 }  // namespace segue::cuda

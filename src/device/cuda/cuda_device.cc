@@ -83,7 +83,9 @@ class CudaDevice final : public Accelerator {
   Status GetReady();
   Status RunSparse(Kernel kernel, std::size_t row_count);
   Status RunHere(const DenseRun& run, FirstFault& first);
-  Status RunStaged(const DenseRun& run, FirstFault& first);
+  Result<DecodeOutcome> RunStaged(const DenseRun& run, FirstFault& first);
+  Status PreflightStaged(DenseRun run, FirstFault& first);
+  Status ApplyStaged(const DenseRun& run, FirstFault& first);
   Status PreflightAll(std::span<const ChunkWork> batch, FirstFault& first);
   Status ApplyAll(std::span<const ChunkWork> batch, FirstFault& first);
   Status ScanUnproven(std::span<const ChunkWork> batch, FirstFault& first);
@@ -97,6 +99,7 @@ class CudaDevice final : public Accelerator {
   std::mutex mutex_;     // Around each call of an update: all below.
   Stream stream_;        // Of the least priority: the engine's are of that too.
   Stream pause_stream_;  // Of the greatest.
+  std::optional<Decoders> decoders_;
   UpdateStaging staging_;
   std::optional<DensePath> dense_;
   std::optional<DecodePath> decode_;
@@ -129,7 +132,8 @@ Status CudaDevice::Begin() {
   SEGUE_ASSIGN_OR_RETURN(decode_, DecodePath::Make(driver()));
   dense_.emplace(options_.threads);
   scan_.dense.emplace(1);
-  return staging_.Choose(options_.decoder, dense_->pool());
+  decoders_.emplace(context_, *kernels_, options_.nvcomp_library);
+  return staging_.Choose(*decoders_, options_.decoder, dense_->pool(), stream());
 }
 
 std::string CudaDevice::decoder() const { return std::string(DecoderName(staging_.decoder())); }
@@ -196,21 +200,48 @@ Status CudaDevice::RunHere(const DenseRun& run, FirstFault& first) {
 }
 
 // Items that the GPU decodes. Of one that it could not, the processor says whose fault it is.
-Status CudaDevice::RunStaged(const DenseRun& run, FirstFault& first) {
-  if (run.items.empty()) return {};
+Result<DecodeOutcome> CudaDevice::RunStaged(const DenseRun& run, FirstFault& first) {
+  if (run.items.empty()) return DecodeOutcome();
   SEGUE_RETURN_IF_ERROR(staging_.MakeSlots());
-  std::optional<Undecodable> undecodable;
-  SEGUE_ASSIGN_OR_RETURN(undecodable, decode_->Run(*kernels_, staging_.slots(), staging_.blocks(),
-                                                   run, StreamOf(run.kernel)));
-  if (!undecodable) return {};
-  Status reason = dense_->Examine(run.batch[undecodable->index]);
+  DecodeOutcome outcome;
+  SEGUE_ASSIGN_OR_RETURN(outcome, decode_->Run(*kernels_, staging_.slots(), staging_.blocks(), run,
+                                               StreamOf(run.kernel)));
+  if (!outcome.undecodable) return outcome;
+  const std::size_t index = outcome.undecodable->index;
+  Status reason = dense_->Examine(run.batch[index]);
   if (reason.ok()) {
-    reason = Internal("chunk " + std::to_string(undecodable->index) +
+    reason = Internal("chunk " + std::to_string(index) +
                       " of the batch decodes on the processor, not on the GPU (" + decoder() +
-                      "): " + undecodable->reason.message());
+                      "): " + outcome.undecodable->reason.message());
   }
-  AddTo(first, Undecodable{undecodable->index, std::move(reason)});
-  return {};
+  AddTo(first, Undecodable{index, std::move(reason)});
+  return outcome;
+}
+
+// What a decoder refuses as a whole somebody else decodes, for the apply too; all of it once more,
+// as nothing that the one before did may count.
+Status CudaDevice::PreflightStaged(DenseRun run, FirstFault& first) {
+  const FirstFault before = first;
+  DecodeOutcome outcome;
+  SEGUE_ASSIGN_OR_RETURN(outcome, RunStaged(run, first));
+  if (outcome.refused.ok()) return {};
+  first = before;
+  SEGUE_RETURN_IF_ERROR(staging_.Replace(run.batch, outcome.refused, stream()));
+  run.items = staging_.blocks().items();
+  SEGUE_ASSIGN_OR_RETURN(outcome, RunStaged(run, first));
+  return outcome.refused;
+}
+
+// What is refused now the processor decodes, from the first chunk on that is not done: that takes
+// no memory.
+Status CudaDevice::ApplyStaged(const DenseRun& run, FirstFault& first) {
+  DecodeOutcome outcome;
+  SEGUE_ASSIGN_OR_RETURN(outcome, RunStaged(run, first));
+  if (outcome.refused.ok() || first.get()) return {};
+  staging_.ReplaceInPause(outcome.refused);
+  DenseRun rest = run;
+  rest.items = run.items.subspan(outcome.done);
+  return RunHere(rest, first);
 }
 
 // Chunks that changed elements alone do not prove, or prove wrong: all of their bytes decide.
@@ -267,7 +298,7 @@ Status CudaDevice::PreflightAll(std::span<const ChunkWork> batch, FirstFault& fi
   };
   DenseRun run = {Kernel::kDensePreflight, &staging_.loaded(), batch, staging_.blocks().items(),
                   take};
-  SEGUE_RETURN_IF_ERROR(RunStaged(run, first));
+  SEGUE_RETURN_IF_ERROR(PreflightStaged(run, first));
   run.items = staging_.blocks().others();
   return RunHere(run, first);
 }
@@ -295,7 +326,7 @@ Status CudaDevice::ApplyAll(std::span<const ChunkWork> batch, FirstFault& first)
   };
   DenseRun run = {Kernel::kDenseApply, &staging_.loaded(), batch,
                   in_batch(staging_.blocks().items()), take};
-  SEGUE_RETURN_IF_ERROR(RunStaged(run, first));
+  SEGUE_RETURN_IF_ERROR(ApplyStaged(run, first));
   if (first.get()) return {};
   run.items = in_batch(staging_.blocks().others());
   return RunHere(run, first);

@@ -15,9 +15,10 @@ namespace segue::cuda {
 struct CudaDeviceOptions {
   int ordinal = 0;       // As the driver counts.
   unsigned threads = 0;  // That undo codecs; 0 for every core.
-  // Who undoes Snappy and LZ4: "engine", "multiprocessors", "processor"; empty: the first of these
-  // that there is.
+  // Who undoes Snappy and LZ4: "engine", "multiprocessors", "nvcomp", "processor"; empty: the first
+  // of these that there is, without nvCOMP.
   std::string decoder = {};
+  std::string nvcomp_library = {};  // A file; empty: as the dynamic linker finds it.
   // Bytes of the GPU's and the host's memory that staging may take; 0: no bound.
   std::uint64_t memory_max = 0;
   // The two slots stay between calls. Otherwise each call takes them, also that inside the pause.

@@ -15,15 +15,23 @@
 
 namespace segue::cuda {
 
+// How far a run came.
+struct DecodeOutcome {
+  std::size_t done = 0;  // Of run.items, from the first on: the kernel has worked on them.
+  // A chunk that does not decode: what the decoder left is said, not yet whose fault it is. Nothing
+  // behind it was done.
+  std::optional<Undecodable> undecodable;
+  // The decoder took no more of them as a whole, for this reason. Those before are done.
+  Status refused;
+};
+
 class DecodePath {
  public:
   static Result<DecodePath> Make(const DriverPointer& driver);
 
-  // Gives `take` each chunk's sums; `run.items` are all staged. A chunk that does not decode: what
-  // the decoder left is said, not yet whose fault it is. Returns when everything has run.
-  Result<std::optional<Undecodable>> Run(const KernelSet& kernels, GroupSlots& slots,
-                                         const BlockStage& stage, const DenseRun& run,
-                                         CUstream stream);
+  // Gives `take` each chunk's sums; `run.items` are all staged. Returns when everything has run.
+  Result<DecodeOutcome> Run(const KernelSet& kernels, GroupSlots& slots, const BlockStage& stage,
+                            const DenseRun& run, CUstream stream);
 
  private:
   // What all steps of a run need.
@@ -33,27 +41,25 @@ class DecodePath {
     const BlockStage& stage;
     const DenseRun& run;
     CUstream stream;
+    DecodeOutcome& outcome;
   };
-  // A group that is being decoded. Rows of the kernel, then those of the decoder, then its results
+  // A group that is being decoded. Rows of the kernel, then the decoder's input, then its results
   // stand in the host's slot from its beginning on, in the device's behind the chunks.
   struct Ahead {
     Group group;
     unsigned slot = 0;
     std::byte* host = nullptr;
-    std::uint64_t rows_offset = 0;  // Of the decoder's rows; the engine has none there.
+    std::uint64_t input_offset = 0;
     std::uint64_t results_offset = 0;
-    std::uint64_t result_size = 0;
     std::vector<std::size_t> order;  // The group's chunks as the decoder has them: Snappy first.
+    std::vector<DecodeJob> jobs;     // In that order.
   };
 
-  Result<std::optional<Undecodable>> RunGroups(const Context& context);
+  Status RunGroups(const Context& context);
   static Ahead Prepare(const Context& context, Group group, std::byte* host);
-  Result<std::optional<Undecodable>> Decode(const Context& context, const Ahead& ahead);
-  Status Launch(const Context& context, const Ahead& ahead, CUdeviceptr behind);
-  Result<std::optional<Undecodable>> Submit(const Context& context, const Ahead& ahead,
-                                            CUdeviceptr results);
-  Result<std::optional<Undecodable>> Finish(const Context& context, const Ahead& ahead);
-  std::optional<Undecodable> Check(const Context& context, const Ahead& ahead) const;
+  Status Decode(const Context& context, const Ahead& ahead);
+  Status Finish(const Context& context, const Ahead& ahead);
+  static std::optional<Undecodable> Check(const Context& context, const Ahead& ahead);
   Status Wait(CUstream stream);
   // In the pause nothing goes before the decoder, otherwise everything does.
   CUstream decoding(const DenseRun& run) const {

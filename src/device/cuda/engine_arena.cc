@@ -3,9 +3,22 @@
 // Create, reserve, map, allow; backwards at the end.
 #include "device/cuda/engine_arena.h"
 
+#include <string>
+
 #include "base/bytes.h"
 
 namespace segue::cuda {
+
+Status CheckForEngine(const DriverPointer& driver, CUdeviceptr address, const char* what) {
+  int is_capable = 0;
+  const Status asked =
+      driver->Check(driver->cuPointerGetAttribute(
+                        &is_capable, CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, address),
+                    "cuPointerGetAttribute");
+  if (asked.ok() && is_capable != 0) return {};
+  return Unsupported(std::string(what) + " that the engine cannot use" +
+                     (asked.ok() ? "" : ": " + asked.message()));
+}
 
 EngineArena::Mapping::~Mapping() {
   if (is_mapped) driver->cuMemUnmap(address, size);
@@ -40,10 +53,7 @@ Result<EngineArena> EngineArena::Make(const StagingMemory& memory, CUdevice devi
       {{CU_MEM_LOCATION_TYPE_DEVICE, device}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
       {{CU_MEM_LOCATION_TYPE_HOST_NUMA, host_node}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
   SEGUE_CUDA_TRY(driver, cuMemSetAccess, mapping.address, mapping.size, access, std::size(access));
-  int is_capable = 0;
-  SEGUE_CUDA_TRY(driver, cuPointerGetAttribute, &is_capable,
-                 CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, mapping.address);
-  if (is_capable == 0) return Unsupported("host memory that the engine cannot read");
+  SEGUE_RETURN_IF_ERROR(CheckForEngine(driver, mapping.address, "host memory"));
   return arena;
 }
 

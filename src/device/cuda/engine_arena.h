@@ -12,6 +12,10 @@
 
 namespace segue::cuda {
 
+// Unsupported: the engine cannot use the memory at `address`, or nobody says that it can. Memory of
+// cuMemAlloc() it can, and what was made for it.
+Status CheckForEngine(const DriverPointer& driver, CUdeviceptr address, const char* what);
+
 class EngineArena {
  public:
   EngineArena() = default;

@@ -9,16 +9,16 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "device/cuda/block_decoder.h"
 #include "device/cuda/diff_rows.h"
 
 namespace segue::cuda {
 namespace {
 
-constexpr std::uint64_t kAlignment = 256;
+constexpr std::uint64_t kAlignment = kDecodeAlignment;
 // Of a decoder too, whose rows and results lie behind those of the kernel.
-constexpr std::uint64_t kRowsRoom =
-    GroupSlots::kGroupRowsMax * sizeof(DenseRow) +
-    GroupSlots::kGroupCountMax * (sizeof(DecodeRow) + sizeof(DecodeResult));
+constexpr std::uint64_t kRowsRoom = GroupSlots::kGroupRowsMax * sizeof(DenseRow) +
+                                    GroupSlots::kGroupCountMax * BlockDecoder::kBytesPerJobMax;
 constexpr std::uint64_t kSumsSize = GroupSlots::kGroupRowsMax * sizeof(RowSums);
 
 std::uint64_t Aligned(std::uint64_t size) { return DivideUp(size, kAlignment) * kAlignment; }

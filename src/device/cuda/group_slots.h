@@ -73,7 +73,8 @@ class GroupSlots {
                          std::uint64_t room);
 
   Slots& host() { return host_; }
-  CUdeviceptr device() const { return device_[host_.current()].address(); }
+  CUdeviceptr device() const { return device(host_.current()); }
+  CUdeviceptr device(unsigned slot) const { return device_[slot].address(); }
   // Writes the group's rows to `rows` (in the current slot). The chunks' bytes are at the group's
   // offsets in the device's slot.
   void WriteRows(const DenseRun& run, const Group& group, std::byte* rows) const;

@@ -110,8 +110,11 @@ TEST_F(StagingMemoryTest, SlotsGetSmallerBeforeTheProcessorDecodes) {
   std::string decoders;
   for (std::uint64_t budget = 512 * kMiB; budget > kMiB; budget -= budget / 64) {
     WorkerPool pool(1);
-    UpdateStaging staging(Must(Context::Make(fake_.driver, 0)), budget);
-    ASSERT_TRUE(staging.Choose("", pool).ok());
+    const auto context = Must(Context::Make(fake_.driver, 0));
+    const KernelSet kernels = Must(KernelSet::Load(fake_.driver, stream.get()));
+    Decoders all(context, kernels, "");
+    UpdateStaging staging(context, budget);
+    ASSERT_TRUE(staging.Choose(all, "", pool, stream.get()).ok());
     staging.Reserve(kChunkSize);
     CaptureStderr();
     const Status loaded = staging.Load(Work(), stream.get());

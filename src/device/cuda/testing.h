@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "device/cuda/owners.h"
 #include "fake_cuda/fake_cuda.h"
+#include "fake_nvcomp/fake_nvcomp.h"
 
 namespace segue::cuda {
 
@@ -59,6 +60,36 @@ class FakeDriver {
   SegueFakeCounts Count() { return Find<SegueFakeCount>(kFakeCount)(); }
 
   DriverPointer driver;
+
+ private:
+  template <typename F>
+  F Find(const char* name) {
+    return reinterpret_cast<F>(dlsym(library_, name));
+  }
+  void* library_;
+};
+
+// The fake nvCOMP, as it was after loading when this goes.
+class FakeNvcomp {
+ public:
+  FakeNvcomp() : library_(dlopen(SEGUE_FAKE_NVCOMP, RTLD_NOW | RTLD_LOCAL)) {
+    EXPECT_NE(library_, nullptr) << dlerror();
+  }
+  ~FakeNvcomp() {
+    Find<SegueFakeNvcompReset>(kFakeNvcompReset)();
+    dlclose(library_);
+  }
+  FakeNvcomp(const FakeNvcomp&) = delete;
+  FakeNvcomp& operator=(const FakeNvcomp&) = delete;
+
+  void GoesWrong(SegueFakeNvcompFault fault, unsigned skip = 0, std::size_t block = 0) {
+    Find<SegueFakeNvcompGoesWrong>(kFakeNvcompGoesWrong)(fault, skip, block);
+  }
+  void SetVersion(unsigned version) { Find<SegueFakeNvcompVersion>(kFakeNvcompVersion)(version); }
+  void Wants(std::size_t alignment, std::size_t temporary) {
+    Find<SegueFakeNvcompWants>(kFakeNvcompWants)(alignment, temporary);
+  }
+  std::uint64_t Calls() { return Find<SegueFakeNvcompCalls>(kFakeNvcompCalls)(); }
 
  private:
   template <typename F>

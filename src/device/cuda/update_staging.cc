@@ -14,11 +14,18 @@ constexpr GroupSizes kSizes = {32 << 20, 32 << 20};
 // One warp decodes one chunk: the larger a group, the more of them at once.
 constexpr GroupSizes kDecodeSizes = {32 << 20, 128 << 20};
 
+std::string InPlaceOf(Decoder decoder, Decoder other) {
+  return "decoder '" + std::string(DecoderName(decoder)) + "' in place of '" +
+         std::string(DecoderName(other)) + "'";
+}
+
 }  // namespace
 
-Status UpdateStaging::Choose(const std::string& decoder, WorkerPool& pool) {
+Status UpdateStaging::Choose(Decoders& decoders, const std::string& name, WorkerPool& pool,
+                             CUstream stream) {
+  decoders_ = &decoders;
   pool_ = &pool;
-  SEGUE_ASSIGN_OR_RETURN(decoder_, ChooseDecoder(*context_, decoder));
+  SEGUE_ASSIGN_OR_RETURN(decoder_, decoders.Choose(name, memory_, pool, stream));
   decoder_used_ = decoder_;
   wish_ = kSizes;
   return {};
@@ -76,21 +83,51 @@ void UpdateStaging::Release() {
   ParkSlots();
 }
 
-// Compressed chunks where the GPU's decoder reads them. Where the engine's memory cannot be had,
-// the multiprocessors decode.
+// What is planned goes where the decoder reads it; the engine writes to the slots itself.
+Status UpdateStaging::StageBlocks(std::span<const ChunkWork> batch, CUstream stream,
+                                  Decoder decoder) {
+  const bool is_engine = decoder == Decoder::kEngine && !blocks_.items().empty();
+  for (unsigned slot = 0; slot < 2 && is_engine; ++slot) {
+    SEGUE_RETURN_IF_ERROR(CheckForEngine(context_->driver(), slots_->device(slot), "slots"));
+  }
+  return blocks_.Load(memory_, context_->device(), slots_->host(), stream, batch,
+                      slots_->room().device);
+}
+
+// Compressed chunks where the GPU's decoder reads them. Where the memory of one that is not ours
+// cannot be had, the multiprocessors decode.
 Status UpdateStaging::LoadBlocks(std::span<const ChunkWork> batch, CUstream stream, Decoder decoder,
                                  bool smallest) {
-  DecoderReach reach;
-  SEGUE_ASSIGN_OR_RETURN(reach, AskDecoder(*context_, decoder));
-  blocks_.Plan(decoder, reach, batch, loaded_.dense(), *pool_);
+  blocks_.Plan(decoders_->Use(decoder), batch, loaded_.dense(), *pool_);
   if (!smallest && !blocks_.items().empty()) wish_ = kDecodeSizes;
   SEGUE_RETURN_IF_ERROR(MakeSlots(wish_));
   decoder_used_ = decoder;
-  const Status staged = blocks_.Load(memory_, context_->device(), slots_->host(), stream, batch);
-  if (staged.ok() || decoder != Decoder::kEngine) return staged;
-  memory_.Say("the multiprocessors decode in place of the engine", staged.message());
+  const Status staged = StageBlocks(batch, stream, decoder);
+  if (staged.ok() || decoder == Decoder::kMultiprocessors) return staged;
+  memory_.Say(InPlaceOf(Decoder::kMultiprocessors, decoder), staged.message());
   blocks_ = {};
   return LoadBlocks(batch, stream, Decoder::kMultiprocessors, smallest);
+}
+
+Status UpdateStaging::Replace(std::span<const ChunkWork> batch, const Status& reason,
+                              CUstream stream) {
+  const Decoder refusing = decoder_used_;
+  Status status;
+  for (const Decoder decoder : {Decoder::kMultiprocessors, Decoder::kProcessor}) {
+    memory_.Say(InPlaceOf(decoder, refusing), (status.ok() ? reason : status).message());
+    blocks_ = {};
+    // Within the slots that are there.
+    status = LoadBlocks(batch, stream, decoder, /*smallest=*/true);
+    if (status.code() != StatusCode::kResourceExhausted) break;
+  }
+  SEGUE_RETURN_IF_ERROR(status);
+  SEGUE_CUDA_TRY(context_->driver(), cuStreamSynchronize, stream);
+  return {};
+}
+
+void UpdateStaging::ReplaceInPause(const Status& reason) {
+  memory_.Say(InPlaceOf(Decoder::kProcessor, decoder_used_) + ", in the pause", reason.message());
+  decoder_used_ = Decoder::kProcessor;
 }
 
 // Slots come first, since any row may have to be scanned.

@@ -22,13 +22,19 @@ class UpdateStaging {
   UpdateStaging(ContextPointer context, std::uint64_t memory_max)
       : context_(std::move(context)), memory_(context_->driver(), memory_max) {}
 
-  // By name, as ChooseDecoder() takes it. `pool` looks at chunks in Load(), and outlives this.
-  Status Choose(const std::string& decoder, WorkerPool& pool);
+  // By name, as Decoders::Choose() takes it, which tries it in `stream`. `decoders` outlives this,
+  // and so does `pool`, which looks at chunks in Load().
+  Status Choose(Decoders& decoders, const std::string& name, WorkerPool& pool, CUstream stream);
   void Reserve(std::uint64_t chunk_size_max);
 
   // Everything is enqueued on `stream`, and has run when this returns. ResourceExhausted: it does
   // not fit, even where everything is as small as can be; nothing is held then.
   Status Load(std::span<const ChunkWork> batch, CUstream stream);
+  // The decoder refuses the batch that is loaded, for that reason: somebody else decodes it, which
+  // is said. Everything has run when this returns; ResourceExhausted as above, but the batch stays.
+  Status Replace(std::span<const ChunkWork> batch, const Status& reason, CUstream stream);
+  // The same inside the pause, where nothing is taken: the processor decodes what is left.
+  void ReplaceInPause(const Status& reason);
   // Forgets the batch; its memory stays for the next one.
   void Unload();
   // Slots as the batch wants them, or as large as usual.
@@ -57,6 +63,7 @@ class UpdateStaging {
                   bool smallest);
   Status LoadBlocks(std::span<const ChunkWork> batch, CUstream stream, Decoder decoder,
                     bool smallest);
+  Status StageBlocks(std::span<const ChunkWork> batch, CUstream stream, Decoder decoder);
 
   const ContextPointer context_;
   const StagingMemory memory_;
@@ -68,6 +75,7 @@ class UpdateStaging {
   GroupSizes asked_;                    // As which the slots were made.
   std::shared_ptr<const void> parked_;  // Of slots that are not there now,
   GroupSizes parked_room_;              // which had this room.
+  const Decoders* decoders_ = nullptr;
   WorkerPool* pool_ = nullptr;
   LoadedBatch loaded_;
   BlockStage blocks_;
