@@ -68,8 +68,8 @@ std::vector<SumOverRanks> MakeLocalRanks(unsigned count, std::chrono::millisecon
 
 // How the GPU of a bound model takes updates (docs/cuda.md).
 struct DeviceOptions {
-  // Who decodes Snappy and LZ4: "engine" (the decompression engine), "multiprocessors" or
-  // "processor"; empty: the first of these that there is.
+  // Who decodes Snappy and LZ4: "engine" (the decompression engine), "multiprocessors", "nvcomp" or
+  // "processor"; empty: the first of these that there is, without nvCOMP.
   std::string decoder = {};
   // Bytes of the GPU's memory and of pinned memory of the host, together, that staging may take; an
   // update that does not fit is refused before the pause. 0: no bound.

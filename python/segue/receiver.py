@@ -47,9 +47,9 @@ class Receiver(UpdateSteps):
     same order.
 
     For tensors on a GPU (docs/cuda.md): `decoder`, who decodes Snappy and LZ4 there, "engine" (the
-    decompression engine), "multiprocessors" or "processor", None for the first that there is;
-    `device_memory`: bytes of the GPU and of pinned memory together that staging may take, 0 for no
-    bound; `keep_slots`: buffers stay from one update to the next.
+    decompression engine), "multiprocessors", "nvcomp" or "processor", None for the first that there
+    is, without nvCOMP; `device_memory`: bytes of the GPU and of pinned memory together that staging
+    may take, 0 for no bound; `keep_slots`: buffers stay from one update to the next.
 
     Any thread may call it. Exceptions of callbacks are the cause (`__cause__`) of what is raised.
     Ctrl-C ends a wait for a prepare or at the gate (nothing is changed then); an apply runs to its
