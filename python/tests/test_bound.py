@@ -237,10 +237,28 @@ def test_weights_that_were_never_proven(tmp_path):
         publisher.publish(model)
         right.update()
         assert right.status.ready
-        with pytest.raises(segue.VersionMismatchError):
+        named = "are no version of lineage.*these differ from version 0: 'scale'$"
+        with pytest.raises(segue.VersionMismatchError, match=named):
             other.update()
-        with pytest.raises(segue.VersionMismatchError, match="are no version of lineage"):
+        with pytest.raises(segue.VersionMismatchError, match=named):
             other.step()
+        assert other.status.message.endswith("'scale'")
+
+
+def test_tensors_that_are_bound_wrong_are_named(tmp_path):
+    model = make_model()
+    model["twin.0"], model["twin.1"] = np.zeros(70, np.float32), np.ones(70, np.float32)
+    old = copy_of(model)
+    publisher = segue.Publisher(tmp_path / "store", base=model)
+    for seed in (1, 2, 3):
+        step(model, seed)
+        publisher.publish(model)
+    for version, live in ((0, old), (3, copy_of(model))):
+        live["twin.0"], live["twin.1"] = live["twin.1"], live["twin.0"]
+        with bound(tmp_path / "store", live) as receiver, pytest.raises(
+                segue.VersionMismatchError,
+                match=f"these differ from version {version}: 'twin.0', 'twin.1'$"):
+            receiver.open()
 
 
 def test_weights_that_a_scrub_found_wrong(tmp_path):

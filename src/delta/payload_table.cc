@@ -310,6 +310,15 @@ Result<Trailer> Trailer::Parse(ByteSpan bytes, std::uint64_t payload_size, const
   return trailer;
 }
 
+Result<PayloadTable> ReadTable(const Trailer& trailer, ByteSpan table, const Plan& plan) {
+  ByteVector inner(trailer.table_inner_size);
+  ZstdDecompressor zstd;
+  const Status status = zstd.Decompress(table, inner, ZstdChecksum::kRequired);
+  if (!status.ok()) return status.WithContext("payload table");
+  return PayloadTable::Parse(inner, trailer.group_count, trailer.frame_count, trailer.row_count,
+                             trailer.table_offset - kPreludeSize, plan);
+}
+
 Result<PayloadTable> ReadPayloadTable(ByteSpan payload, const Plan& plan) {
   if (payload.size() < kPreludeSize + kTrailerSize) {
     return Corruption("payload has " + std::to_string(payload.size()) + " bytes, at least " +
@@ -324,13 +333,7 @@ Result<PayloadTable> ReadPayloadTable(ByteSpan payload, const Plan& plan) {
   if (prelude.Read<std::uint32_t>() != 0) return Corruption("payload has reserved bits set");
   SEGUE_ASSIGN_OR_RETURN(const Trailer trailer,
                          Trailer::Parse(payload.last(kTrailerSize), payload.size(), plan));
-  ByteVector inner(trailer.table_inner_size);
-  ZstdDecompressor zstd;
-  const Status status = zstd.Decompress(payload.subspan(trailer.table_offset, trailer.table_size),
-                                        inner, ZstdChecksum::kRequired);
-  if (!status.ok()) return status.WithContext("payload table");
-  return PayloadTable::Parse(inner, trailer.group_count, trailer.frame_count, trailer.row_count,
-                             trailer.table_offset - kPreludeSize, plan);
+  return ReadTable(trailer, payload.subspan(trailer.table_offset, trailer.table_size), plan);
 }
 
 }  // namespace segue

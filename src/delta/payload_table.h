@@ -108,6 +108,9 @@ struct Trailer {
 // Whether a reader takes the row: the rules that Parse() holds every row to.
 Status CheckRow(const ChunkRow& row, const ChunkPlace& place);
 
+// The table of a payload from its bytes alone, as the trailer says where they lie.
+Result<PayloadTable> ReadTable(const Trailer& trailer, ByteSpan table, const Plan& plan);
+
 // Reads prelude, trailer and table of a whole payload object.
 Result<PayloadTable> ReadPayloadTable(ByteSpan payload, const Plan& plan);
 

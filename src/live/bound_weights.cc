@@ -13,6 +13,7 @@
 
 #include "delta/live_scan.h"
 #include "live/memory_claim.h"
+#include "live/name_differing.h"
 #include "sync/lineage.h"
 
 namespace segue {
@@ -197,8 +198,8 @@ Result<std::uint64_t> VersionOf(Store& store, const std::string& name, const Dig
   auto found = lineage->FindVersion(digest, wanted.value_or(limits::kVersionMax));
   if (!found) found = lineage->FindVersion(digest, limits::kVersionMax);
   if (found) return *found;
-  return VersionMismatch(what + " has digest " + digest.ToHex() +
-                         ", which is no version of lineage '" + name + "'");
+  return VersionMismatch(what + ", digest " + digest.ToHex() + ": no version of lineage '" + name +
+                         "' has it");
 }
 
 Result<std::unique_ptr<LiveWeights>> BindWeights(Store& store, const ReceiverOptions& options,
@@ -224,10 +225,10 @@ Status ProveVersion(Store& store, const ReceiverOptions& options, LiveWeights& w
   SEGUE_RETURN_IF_ERROR(ranks.Agree(Meeting::kBind, 0, mine, &found.sums));
   SEGUE_RETURN_IF_ERROR(CheckSums(weights.plan(), found.sums, what));
   const Digest& digest = found.sums.counted.first;
-  SEGUE_ASSIGN_OR_RETURN(const std::uint64_t version,
-                         VersionOf(store, options.lineage, digest, options.version, what));
+  auto version = VersionOf(store, options.lineage, digest, options.version, what);
+  if (!version.ok()) return NamingDiffering(version.status(), store, options.lineage, weights);
   weights.SetLocalDigest(found.all);
-  weights.Commit(version, digest);
+  weights.Commit(*version, digest);
   return {};
 }
 

@@ -11,6 +11,7 @@
 #include "delta/live_scan.h"
 #include "device/accelerator.h"
 #include "live/bound_weights.h"
+#include "live/name_differing.h"
 #include "live/takeover.h"
 #include "store/signed_store.h"
 #include "sync/lineage.h"
@@ -131,12 +132,28 @@ Status LiveLineage::Wrong() const {
 
 Status LiveLineage::CheckHealth() const {
   if (is_wrong_) return Wrong();
-  if (is_strange_) {
-    return VersionMismatch("the live weights, digest " + weights_->version().digest.ToHex() +
-                           ", are no version of lineage '" + options_.lineage +
-                           "', which has appeared since they were loaded");
+  if (!is_strange_) return {};
+  const std::lock_guard lock(strange_mutex_);
+  return strange_;
+}
+
+Status LiveLineage::MarkStrange(const Status& failure, const std::stop_token& stop) {
+  const Digest held = weights_->version().digest;
+  auto lineage = Lineage::OpenIfThere(*store_, options_.lineage);
+  if (lineage.ok() && *lineage && (*lineage)->FindVersion(held, limits::kVersionMax)) {
+    return failure;  // A version that does not lead to the one that is asked for.
   }
-  return {};
+  if (!is_strange_) {
+    const Status strange =
+        NamingDiffering(VersionMismatch("the live weights, digest " + held.ToHex() +
+                                        ", are no version of lineage '" + options_.lineage +
+                                        "', which has appeared since they were loaded"),
+                        *store_, options_.lineage, *weights_, stop);
+    const std::lock_guard lock(strange_mutex_);
+    strange_ = strange;
+    is_strange_ = true;
+  }
+  return CheckHealth();
 }
 
 // Bytes and delta do not belong together. Whose fault it is, a scan of all bytes tells: those of
@@ -184,7 +201,9 @@ Result<std::unique_ptr<PreparedUpdate>> LiveLineage::MakeOwnUpdate(const Prepare
   Result<UpdatePlan> plan = PlanUpdate(*store_, options_.lineage, *weights_, request.target_version,
                                        is_recorded_ ? HeldNumber::kRecorded : HeldNumber::kFound);
   if (!plan.ok()) {
-    is_strange_ = !knows_plan_ && plan.status().code() == StatusCode::kVersionMismatch;
+    const bool strange = !knows_plan_ && plan.status().code() == StatusCode::kVersionMismatch;
+    if (strange) return MarkStrange(plan.status(), stop);
+    is_strange_ = false;
     return plan.status();
   }
   knows_plan_ = true;

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -109,6 +110,8 @@ class LiveLineage {
                                                         const std::stop_token& stop);
   Status NoteLineage();
   Status FindFault(const Status& failure, const std::stop_token& stop);
+  // Notes that the weights are no version, and which tensors are to blame, told once.
+  Status MarkStrange(const Status& failure, const std::stop_token& stop);
 
   const ReceiverOptions options_;
   LiveEnvironment& environment_;
@@ -129,8 +132,10 @@ class LiveLineage {
   // The number that is held came from a segment's record or an update; else from the bytes alone.
   std::atomic<bool> is_recorded_{false};
   std::atomic<bool> is_unproven_{false};  // Bound before there was a lineage.
-  std::atomic<bool> is_strange_{false};  // There is a lineage, and they are none of its versions.
-  std::atomic<bool> is_wrong_{false};    // A scan found other bytes than the version's.
+  std::atomic<bool> is_strange_{false};   // There is a lineage, and they are none of its versions.
+  mutable std::mutex strange_mutex_;
+  Status strange_;                     // How that is said.
+  std::atomic<bool> is_wrong_{false};  // A scan found other bytes than the version's.
 };
 
 }  // namespace segue

@@ -124,8 +124,31 @@ TEST_F(LiveLineageTest, WeightsOfNoVersionOfALineageThatAppearsLaterAreStrange) 
   PublishOptions publish = test::PublishOf(store_, trainer_.Directory(1), trainer_.Directory(1));
   publish.lineage = "later";
   ASSERT_TRUE(Publish(publish).ok());
-  EXPECT_EQ(Lineage().MakeUpdate(To({}), {}).status().code(), StatusCode::kVersionMismatch);
-  EXPECT_EQ(Lineage().CheckHealth().code(), StatusCode::kVersionMismatch);
+  const Status refused = Lineage().MakeUpdate(To({}), {}).status();
+  EXPECT_EQ(refused.code(), StatusCode::kVersionMismatch);
+  EXPECT_EQ(Lineage().CheckHealth().ToString(), refused.ToString());
+  EXPECT_THAT(refused.message(), HasSubstr("which has appeared since they were loaded"));
+}
+
+// They are a version, though not one that leads to what is asked for.
+TEST_F(LiveLineageTest, WeightsOfALaterVersionOfALineageThatAppearsAreNotStrange) {
+  Advance(2);
+  const Checkpoint newest = Checkpoint::Open(trainer_.Directory(2)).value();
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    std::ranges::copy(newest.TensorBytes(i), buffers_[i].begin());
+  }
+  options_.lineage = "later";
+  ASSERT_TRUE(Hold().ok());
+  for (std::uint64_t version = 1; version <= 2; ++version) {
+    PublishOptions publish =
+        test::PublishOf(store_, trainer_.Directory(version - 1), trainer_.Directory(version));
+    publish.lineage = "later";
+    ASSERT_TRUE(Publish(publish).ok());
+  }
+  const Status refused = Lineage().MakeUpdate(To(1), {}).status();
+  EXPECT_THAT(refused.message(), HasSubstr("does not lead back to 1"));
+  EXPECT_TRUE(Lineage().CheckHealth().ok());
+  EXPECT_TRUE(Lineage().MakeUpdate(To({}), {}).ok());
 }
 
 }  // namespace
