@@ -149,9 +149,6 @@ Status Check(const Imported& imported, std::int32_t kind, std::int32_t ordinal) 
                            std::to_string(tensor.device_kind) + ", " +
                            std::to_string(tensor.device_ordinal) + ")");
   }
-  if (imported.copied()) {
-    return InvalidArgument("its __dlpack__ gave a copy, which is not where the tensor is");
-  }
   if (tensor.bits == 0 || tensor.lanes == 0) {
     return InvalidArgument("its DLPack has elements without bits");
   }
@@ -189,6 +186,7 @@ void BindImport(nb::module_& module) {
   nb::class_<Imported>(module, "ImportedTensor", "A tensor that came through DLPack.")
       .def_prop_ro("address", &Imported::address)
       .def_prop_ro("writable", &Imported::writable)
+      .def_prop_ro("copied", &Imported::copied, "Whether the exporter says that it is a copy.")
       .def_prop_ro(
           "dtype",
           [](const Imported& self) {

@@ -57,6 +57,9 @@ def share_gpu_memory(tensor: Any) -> GpuShare:
         raise InvalidArgumentError("the tensor is in the CPU's memory; share one of a CUDA GPU")
     if found.nbytes == 0:
         raise InvalidArgumentError("the tensor is empty; there is nothing to share")
+    if found.copies():
+        raise InvalidArgumentError("its __dlpack__ gives a copy each time; share the tensor that "
+                                   "owns the memory")
     handle, offset, size = _core.share_device_memory(found.device, found.address, found.nbytes)
     return GpuShare(handle, offset, size, found.dtype, found.shape, found.device)
 

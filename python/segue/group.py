@@ -10,7 +10,7 @@ from segue import _core
 from segue import options as checked
 from segue._core import ReceiverStatus, UpdateReport
 from segue.errors import InvalidArgumentError
-from segue.receiver import Receiver, positive_seconds
+from segue.receiver import Receiver, positive_seconds, standing_of
 from segue.steps import UpdateSteps
 from segue.weights import Weights
 
@@ -133,6 +133,13 @@ class ReceiverGroup(UpdateSteps):
             if self._closed:
                 for receiver in self._receivers:
                     receiver.close()
+
+    def _called(self) -> str:
+        return f"lineages {', '.join(map(repr, getattr(self, 'lineages', ())))}"
+
+    def _standing(self, status: list[ReceiverStatus]) -> str:
+        return "; ".join(f"'{lineage}' {standing_of(one)}"
+                         for lineage, one in zip(self.lineages, status))
 
     def _raise_if_replaced(self, error: Exception) -> None:
         for receiver in self._receivers:

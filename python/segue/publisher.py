@@ -99,6 +99,7 @@ class Publisher:
         options.device = self._device
         options.baseline_on_host = checked.flag("baseline_on_host", baseline_on_host)
         self._publishing = threading.Lock()
+        self._closed = False
         self._name = f"lineage {options.lineage!r} in {options.store!r}"
         self._core = self._open(options, base, owned, device is None)
 
@@ -166,7 +167,7 @@ class Publisher:
 
     def _check_still(self, described: list[Described], before: list[tuple[int, ...]]) -> None:
         for tensor, state in zip(described, before):
-            if tensor.state() != state:
+            if tensor.state() != state and not tensor.copies():
                 self._forget()
                 raise InvalidArgumentError(
                     f"tensor '{tensor.name}' was written to, or its memory replaced, while it was "
@@ -260,6 +261,7 @@ class Publisher:
     def close(self) -> None:
         """Lets go of the baseline. Further calls fail."""
         self._core.close()
+        self._closed = True
 
     def __enter__(self) -> "Publisher":
         return self
@@ -268,7 +270,19 @@ class Publisher:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<segue.Publisher of {self._name}>"
+        """Whose versions it makes and which one its baseline is; never raises."""
+        core = getattr(self, "_core", None)
+        if core is None or self._closed:
+            return f"<segue.Publisher of {getattr(self, '_name', 'nothing')}, " + (
+                "not open>" if core is None else "closed>")
+        try:
+            version, size = core.version(), core.baseline_bytes()
+        except Exception as error:  # Another process's.
+            told = f"cannot be asked ({type(error).__name__})"
+        else:
+            told = f"baseline of {size} bytes, " + (
+                "of no version yet" if version is None else f"version {version}")
+        return f"<segue.Publisher of {self._name}, {told}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Publisher cannot be pickled: open one in each process")

@@ -166,6 +166,10 @@ class Receiver(UpdateSteps):
         self._check_may_bind()
         if not found.writable:
             raise InvalidArgumentError(f"tensor '{name}': its memory is read only")
+        if found.copies():
+            raise InvalidArgumentError(
+                f"tensor '{name}': its __dlpack__ gives a copy each time, which an update would "
+                "write to in its place; bind the tensor that owns the memory")
         if self._bound.device not in (None, found.device):
             raise InvalidArgumentError(
                 f"tensor '{name}': it is on device '{found.device or 'cpu'}', those before on "
@@ -268,6 +272,19 @@ class Receiver(UpdateSteps):
             if self._closed:
                 self._parts, self._bound, self._whole = [], Bound(), {}
 
+    def _called(self) -> str:
+        options = getattr(self, "_options", None)
+        if options is None:
+            return "nothing"
+        tensors = len({part[0][0] for part in getattr(self, "_parts", ())})
+        held = (f"segment '{options.name}'" if options.name
+                else f"{tensors} tensor{'s' * (tensors != 1)}")
+        group = ", in a group" if getattr(self, "_in_group", False) else ""
+        return f"lineage '{options.lineage}' in '{options.store}', {held}{group}"
+
+    def _standing(self, status: ReceiverStatus) -> str:
+        return standing_of(status)
+
     def _check_modules(self) -> None:
         name = self._bound.replaced_in_module()
         if name is not None:
@@ -304,6 +321,12 @@ class Receiver(UpdateSteps):
             raise InvalidArgumentError("a group takes receivers that were not opened, each once")
         if self._hooks is not None:
             raise InvalidArgumentError("hooks are the group's: its receivers have none")
+
+
+def standing_of(status: ReceiverStatus) -> str:
+    """For repr(): the version that is held, whether it is proven to be right, and the state."""
+    ready = "" if status.ready else ", not ready"
+    return f"at version {status.version}, {status.state}{ready}"
 
 
 def _path_or_none(name: str, value: Path | None) -> str:

@@ -145,6 +145,28 @@ class UpdateSteps:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        """What it is and where it stands; opens nothing and never raises."""
+        core = getattr(self, "_core", None)
+        if getattr(self, "_closed", False):
+            told = "closed"
+        elif core is None:
+            told = "not open"
+        else:
+            try:
+                told = self._standing(core.status())
+            except Exception as error:  # Closed meanwhile, or another process's.
+                told = f"cannot be asked ({type(error).__name__})"
+        return f"<segue.{type(self).__name__} of {self._called()}, {told}>"
+
+    def _called(self) -> str:
+        """What is moved, for repr(), also of one that could not be made."""
+        raise NotImplementedError
+
+    def _standing(self, status: Any) -> str:
+        """At which version it is, and what it does."""
+        raise NotImplementedError
+
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a {type(self).__name__} cannot be pickled: open one in each process")
 

@@ -92,7 +92,8 @@ class Described:
     """A tensor in memory. `keep`: what must live as long as the bytes are used; `where`: asks the
     tensor anew for (address, bytes), to find out whether it still lies there; `device`: in whose
     memory it is, "cuda:0" or another, or "" for this process's own; `writes`: how many torch has
-    counted, 0 where nobody counts."""
+    counted, 0 where nobody counts; `copies`: asks whether each look at the tensor gives a copy in
+    memory of its own, which `keep` holds: good to read, and nothing to write to."""
 
     name: str
     dtype: str
@@ -104,6 +105,7 @@ class Described:
     where: Callable[[], tuple[int, int]]
     device: str = ""
     writes: Callable[[], int] = lambda: 0
+    copies: Callable[[], bool] = lambda: False
 
     def state(self) -> tuple[int, ...]:
         """What changes when the memory is replaced, or written to by what counts its writes."""
@@ -306,19 +308,32 @@ def _describe_dlpack(name, tensor):
                     f"{list(strides)}); Segue does not copy")
         expected *= count
     device = f"cuda:{ordinal}" if kind == _DLPACK_CUDA else ""
+    size = math.prod(array.shape) * bits // 8
+
+    def again():
+        return _from_dlpack(name, tensor, *_dlpack_device(name, tensor))
 
     def where():
         """Asks the exporter anew: a library may replace a tensor's memory behind its object."""
         try:
-            now = _from_dlpack(name, tensor, *_dlpack_device(name, tensor))
+            now = again()
         except InvalidArgumentError:
             return 0, 0
         same = (now.dtype, now.shape, now.strides) == (array.dtype, array.shape, strides)
         return (now.address if same else 0), math.prod(now.shape) * bits // 8
 
-    return Described(name, dtype, tuple(array.shape), array.address,
-                     math.prod(array.shape) * bits // 8, array.writable, (tensor, array), where,
-                     device)
+    def copies():
+        """Whether it says so, or two exports that are alive at once are in two places."""
+        if array.copied:
+            return True
+        try:
+            first, second = again(), again()
+        except InvalidArgumentError:
+            return False
+        return size > 0 and (second.copied or first.address != second.address)
+
+    return Described(name, dtype, tuple(array.shape), array.address, size, array.writable,
+                     (tensor, array), where, device, copies=copies)
 
 
 def _dlpack_device(name, tensor):
@@ -332,8 +347,7 @@ def _dlpack_device(name, tensor):
 
 
 def _from_dlpack(name, tensor, kind, ordinal):
-    """What its capsule holds. Copies are refused: libraries that know the word are told so, and
-    those that copied say so in the capsule."""
+    """What its capsule holds. Libraries that know the word are asked for no copy."""
     failure = None
     for arguments in _DLPACK_ARGUMENTS:
         try:

@@ -108,8 +108,13 @@ class Weights(Mapping[str, SharedTensor]):
         return {name: make(name) for name in self._names}
 
     def __repr__(self) -> str:
-        held = self.version
-        return f"Weights({held.lineage!r} version {held.version}, {len(self)} tensors)"
+        try:
+            held = self.version
+        except Exception as error:  # Another process's, or the interpreter ends.
+            return f"<segue.Weights, cannot be asked ({type(error).__name__})>"
+        serving = "" if held.serving else ", not served now"
+        return (f"<segue.Weights of lineage '{held.lineage}', {len(self)} tensors, at version "
+                f"{held.version}{serving}>")
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("Weights cannot be pickled: attach in each process")

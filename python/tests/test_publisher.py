@@ -274,7 +274,6 @@ def test_messages_speak_of_python(tmp_path):
     model = make_model()
     base = copy_of(model)
     with segue.Publisher(tmp_path, base=model) as publisher:
-        assert repr(publisher) == f"<segue.Publisher of lineage 'default' in '{tmp_path}'>"
         step(model, 1)
         publisher.publish(model)
         with pytest.raises(segue.InvalidArgumentError, match="was not put: put it.*put_unchanged"):

@@ -490,6 +490,11 @@ class Publisher:
     def __exit__(self, *_) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        core = getattr(self, "_core", None)
+        return (f"<segue.distributed.Publisher, rank {getattr(self, '_rank', '?')} of "
+                f"{len(getattr(self, '_ranks', ()))}: {core!r}>")
+
     def __reduce__(self):
         raise TypeError("a Publisher cannot be pickled: open one on each rank")
 
