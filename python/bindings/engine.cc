@@ -182,20 +182,25 @@ void BindTensor(nb::module_& module) {
   nb::class_<SharedTensor>(
       module, "SharedTensor",
       "A tensor of a segment, in place. It has the buffer protocol (its bytes, flat, read only) "
-      "and "
-      "DLPack (read only), and keeps the mapping alive. Read it inside a step alone.",
+      "and DLPack (read only), and keeps the mapping alive. Read it inside a step alone.",
       nb::type_slots(shared_tensor_slots))
-      .def_prop_ro("name", [](const SharedTensor& self) { return self.tensor->name; })
+      .def_prop_ro(
+          "name", [](const SharedTensor& self) { return self.tensor->name; }, "The checkpoint's.")
       .def_prop_ro(
           "dtype", [](const SharedTensor& self) { return self.tensor->dtype; },
           "As in safetensors, e.g. 'BF16'.")
-      .def_prop_ro("shape",
-                   [](const SharedTensor& self) { return nb::tuple(nb::cast(self.tensor->shape)); })
-      .def_prop_ro("nbytes", [](const SharedTensor& self) { return self.tensor->size; })
-      .def_prop_ro("address",
-                   [](const SharedTensor& self) {
-                     return reinterpret_cast<std::uint64_t>(self.tensor->data);
-                   })
+      .def_prop_ro(
+          "shape", [](const SharedTensor& self) { return nb::tuple(nb::cast(self.tensor->shape)); },
+          "As in safetensors: of F4, values.")
+      .def_prop_ro(
+          "nbytes", [](const SharedTensor& self) { return self.tensor->size; },
+          "Its size in bytes.")
+      .def_prop_ro(
+          "address",
+          [](const SharedTensor& self) {
+            return reinterpret_cast<std::uint64_t>(self.tensor->data);
+          },
+          "Where its first byte lies in this process.")
       .def(
           "as_bytes",
           [](nb::handle self) {
@@ -260,8 +265,8 @@ void BindEngine(nb::module_& module) {
   BindTensor(module);
   BindStep(module);
   Record<EngineVersion>(module, "EngineVersion", "What a segment holds.")
-      .Field("lineage", &EngineVersion::lineage, "")
-      .Field("version", &EngineVersion::version, "")
+      .Field("lineage", &EngineVersion::lineage, "Whose version it is.")
+      .Field("version", &EngineVersion::version, "Its number.")
       .Field("digest", &EngineVersion::digest, "32 hexadecimal digits.")
       .Field("serving", &EngineVersion::serving, "The weights are that version, proven.");
   BindStepOfAll(module);

@@ -147,31 +147,31 @@ void WaitFor(PublisherHandle& publisher, const std::vector<std::string>& engines
 
 void BindReports(nb::module_& module) {
   Record<AnchorReport>(module, "AnchorReport", "An anchor of the lineage after a publish.")
-      .Field("name", &AnchorReport::name, "")
+      .Field("name", &AnchorReport::name, "As it was set.")
       .Field("version", &AnchorReport::version, "The version that it names.")
       .Field("target_version", &AnchorReport::target_version, "Where its delta leads.")
       .Field("payload_bytes", &AnchorReport::payload_bytes, "Of its delta.");
   using R = PublishReport;
   Record<R>(module, "PublishReport", "What a publish did; sizes in bytes, times in seconds.")
-      .Field("lineage", &R::lineage, "")
+      .Field("lineage", &R::lineage, "That the version is of.")
       .Field("base_version", &R::base_version, "What the delta starts from.")
       .Field("target_version", &R::target_version, "The version that was made.")
       .Field("base_digest", &R::base_digest, "32 hexadecimal digits.")
       .Field("target_digest", &R::target_digest, "32 hexadecimal digits.")
       .Field("already_published", &R::already_published, "The same content was there before.")
       .Field("committed", &R::committed, "The version is visible.")
-      .Field("model_bytes", &R::model_bytes, "")
+      .Field("model_bytes", &R::model_bytes, "Of all tensors of the model, of every owner.")
       .Field("payload_bytes", &R::payload_bytes, "Of all owners known to this call.")
       .Field("published_bytes", &R::published_bytes, "With manifest, plan and layout.")
-      .Field("changed_chunks", &R::changed_chunks, "")
-      .Field("changed_elements", &R::changed_elements, "")
-      .Field("open_s", &R::open_s, "")
+      .Field("changed_chunks", &R::changed_chunks, "Chunks that the payloads change.")
+      .Field("changed_elements", &R::changed_elements, "Elements that have another value.")
+      .Field("open_s", &R::open_s, "Opening what is compared; 0 for tensors from memory.")
       .Field("encode_s", &R::encode_s, "Diff and encode.")
       .Field("commit_s", &R::commit_s, "Until the version was visible.")
       .Field("anchor_s", &R::anchor_s, "After that, for anchors.")
-      .Field("anchors", &R::anchors, "")
+      .Field("anchors", &R::anchors, "AnchorReport of each anchor of the lineage, as it is now.")
       .Field("pruned", &R::pruned, "Versions removed.")
-      .Field("warnings", &R::warnings, "");
+      .Field("warnings", &R::warnings, "What went wrong beside the version, which stands.");
 }
 
 void BindOptions(nb::module_& module) {

@@ -17,7 +17,7 @@ docs/python.md tells more; `python -m segue` is the command line.
 """
 
 from segue._core import (EngineVersion, PublishReport, ReceiverStatus, SharedTensor, UpdateReport,
-                         View, __version__, remove_segment)
+                         View, __version__)
 from segue.errors import (CorruptionError, Error, InternalError, InvalidArgumentError,
                           NotFoundError, ResourceExhaustedError, TaintedError, UnavailableError,
                           UnsupportedError, VersionMismatchError)
@@ -28,7 +28,7 @@ from segue.receiver import Receiver, engine_hooks, http_hooks, local_ranks
 from segue.tensors import TensorSpec
 from segue.views import (blocked_scale_views, box_view, column_slice, row_slice,
                          transposed_view)
-from segue.weights import Weights, attach
+from segue.weights import Weights, attach, remove_segment
 
 __all__ = [
     "CorruptionError", "EngineVersion", "Error", "GpuShare", "InternalError",

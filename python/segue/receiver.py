@@ -361,7 +361,8 @@ def positive_seconds(name: str, value: float) -> float:
 
 def local_ranks(count: int, timeout: float = 30.0) -> list[_core.LocalRanks]:
     """`sum_over_ranks` for `count` receivers that are used by as many threads of this process, one
-    for each."""
+    for each. A sum to which not all have come after `timeout` seconds fails for all
+    (UnavailableError)."""
     return _core.make_local_ranks(checked.count("count", count, 1, checked.OWNERS_MAX),
                                   checked.seconds("timeout", timeout))
 
@@ -371,15 +372,19 @@ def engine_hooks(*, pause: Callable[[bool, bool], object], resume: Callable[[], 
                  set_version: Callable[[str], object] | None = None) -> _core.EngineHooks:
     """Control of an engine, by callables that return once the engine has done it and raise where it
     has not: pause(abort_requests, flush_cache); flush(), which returns the names of the caches that
-    were reset; set_version(label); resume()."""
+    were reset; set_version(label); resume(). What one of them raises before the first byte is
+    written ends the update with nothing changed, after that it leaves the engine paused; it is the
+    `__cause__` of what the update raises."""
     return _core.make_hooks(pause, flush, set_version, resume)
 
 
 def http_hooks(kind: str, url: str, *, token: str = "",
                caches: Iterable[str] = ("kv", "mm", "encoder"), timeout: float = 30.0,
                tries: int = 5) -> _core.EngineHooks:
-    """Control of an engine over its own HTTP endpoints. `kind`: "sglang" or "vllm". `timeout`:
-    seconds for one request; `tries`: for each step."""
+    """Control of an engine over its own HTTP endpoints. `kind`: "sglang" or "vllm"; `url`:
+    "http://HOST:PORT"; `token`: its key; `caches`: those that are reset after an apply (vLLM).
+    `timeout`: seconds for one request; `tries`: for each step. InvalidArgumentError for another
+    kind, UnavailableError from the update where the engine does not answer."""
     return _core.make_http_hooks(checked.text("kind", kind), checked.text("url", url),
                                  checked.text("token", token), checked.texts("caches", caches),
                                  checked.seconds("timeout", timeout),

@@ -26,6 +26,13 @@ def attach(name: str, timeout: float = 10.0) -> "Weights":
                                               checked.seconds("timeout", timeout)))
 
 
+def remove_segment(name: str) -> None:
+    """Ends the shared memory segment `name`; no error where there is none. Steps that run end on
+    what they read, and no other begins there: engines attach anew. InvalidArgumentError for what is
+    no segment's name."""
+    _core.remove_segment(checked.text("name", name))
+
+
 class Weights(Mapping[str, SharedTensor]):
     """Live weights: a read-only mapping from names to tensors that alias the segment.
 

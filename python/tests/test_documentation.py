@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every block of Python in the documents is run as it stands, in a world where the names that it
-takes from its reader are there: a model, a trainer's step, a store at its URL. A block that is not
-in the table below fails, and so does an entry without a block."""
+"""What a stranger reads first: every public name has a text, and every block of Python in the
+documents is run as it stands, in a world where the names that it takes from its reader are there: a
+model, a trainer's step, a store at its URL. A block that is not in the table below fails, and so
+does an entry without a block."""
 
 import contextlib
+import inspect
 import os
 import pathlib
 import re
@@ -277,6 +279,21 @@ RUN = {
     ("docs/engines.md", 3): draft,
     ("docs/engines.md", 4): by_hand,
 }
+
+
+def test_every_public_name_says_what_it_is():
+    """Also each member: nanobind gives one without a text the bare signature."""
+    silent = []
+    for name in set(segue.__all__) - {"__version__"}:
+        members = {name: getattr(segue, name)}
+        if isinstance(members[name], type) and not issubclass(members[name], Exception):
+            members |= {f"{name}.{key}": value for key, value in vars(members[name]).items()
+                        if not key.startswith("_")}
+        for path, member in members.items():
+            text = re.sub(r"^(\w+)?\(self.*?\) ->.*", "", inspect.getdoc(member) or "")
+            if not text.strip():
+                silent.append(path)
+    assert not silent
 
 
 def test_every_block_is_known():
