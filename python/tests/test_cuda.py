@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="built without CUDA
 @pytest.fixture
 def gpu(monkeypatch):
     monkeypatch.setenv("SEGUE_CUDA_DRIVER", str(LIBRARY))
+    monkeypatch.setenv("SEGUE_NVCOMP", str(LIBRARY.with_name("libsegue_fake_nvcomp.so")))
     gpu = FakeGpu()
     yield gpu
     gpu.close()
@@ -55,7 +56,7 @@ def test_versions_in_place(gpu, run):
             assert receiver.status.version == 3
 
 
-@pytest.mark.parametrize("decoder", ("multiprocessors", "processor"))
+@pytest.mark.parametrize("decoder", ("multiprocessors", "nvcomp", "processor"))
 def test_a_decoder_by_name_and_a_budget(gpu, run, decoder):
     store, versions = run
     with on_gpu(gpu, versions[0]) as tensors:
@@ -66,11 +67,14 @@ def test_a_decoder_by_name_and_a_budget(gpu, run, decoder):
         assert same_bytes(arrays_of(tensors), versions[3])
 
 
-def test_device_options_that_cannot_be(gpu, run):
+def test_device_options_that_cannot_be(gpu, run, monkeypatch):
     store, versions = run
+    monkeypatch.setenv("SEGUE_NVCOMP", "/nonexistent/libnvcomp.so.6")
     with on_gpu(gpu, versions[0]) as tensors:
         with pytest.raises(segue.UnsupportedError, match="engine"):
             bound(store, tensors, decoder="engine").open()
+        with pytest.raises(segue.UnsupportedError, match="no nvCOMP: /nonexistent"):
+            bound(store, tensors, decoder="nvcomp").open()
         with pytest.raises(segue.InvalidArgumentError, match="abacus"):
             bound(store, tensors, decoder="abacus").open()
         with pytest.raises(segue.InvalidArgumentError, match="device_memory"):

@@ -354,6 +354,23 @@ TEST_F(ReceiverCudaTest, EachDecoderTakesVersionsOfDenseProfiles) {
             StatusCode::kInvalidArgument);
 }
 
+// Refused in the prepare, in the pause, and then no more: each version is there all the same.
+TEST_F(ReceiverCudaTest, AnEngineThatRefusesDelaysNothing) {
+  fake_.SetEngine();
+  for (std::uint64_t to : {1, 2, 3}) Advance(to, 300, "lz4-zstd");
+  const auto receiver = Must(Receiver::Open(Options(), Bind()));
+  const char* const used[] = {"multiprocessors", "processor", "engine"};
+  for (std::uint64_t to : {1, 2, 3}) {
+    SCOPED_TRACE(to);
+    if (to < 3) fake_.EngineGoesWrong(kFakeEngineFails, to == 1 ? 0 : 1);
+    const auto report = UpdateTo(*receiver, to);
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_EQ(receiver->status().decoder, used[to - 1]);
+    EXPECT_TRUE(receiver->status().ready);
+    ExpectLive(to);
+  }
+}
+
 // case H2: too little memory is said before the pause, and the old version serves on.
 TEST_F(ReceiverCudaTest, AnUpdateThatDoesNotFitIsRefusedBeforeThePause) {
   Advance(1);
