@@ -41,25 +41,31 @@ class _Side:
 class EngineReceiver:
     """The receiver of one rank's parameters. `model`: a torch module, or a mapping from names to
     tensors; `topology`: this rank's place. `draft_model`: the same of a model that drafts for it,
-    whose lineage `options.draft` names: both move to the same version together, or neither."""
+    whose lineage `options.draft` names: both move to the same version together, or neither. Where
+    that is the policy's lineage, both are modules."""
 
     def __init__(self, model: object, options: EngineOptions, ranks: Ranks | None = None,
                  topology: bindings.Topology | None = None, *, draft_model: object = None):
         if (draft_model is None) != (options.draft is None):
             raise InvalidArgumentError("a draft model and the options of a draft go together: "
                                        "draft_model=, and draft of EngineOptions")
-        self.options = options
+        self.options, self.draft_model = options, draft_model
         self._sides = [_Side(model, options)]
-        if options.draft is not None:
+        if self._is_joined:
+            both = bindings.Joined(model, draft_model, options.checkpoint)
+            self._sides = [_Side(both, dataclasses.replace(
+                options, static=[*options.static, *options.draft.static]))]
+        elif options.draft is not None:
             self._sides.append(_Side(draft_model, options.draft))
         self._ranks = ranks or Ranks()
         self._topology = topology or bindings.Topology(self._ranks.rank, self._ranks.size)
         self._receiver: Receiver | ReceiverGroup | None = None
 
     @property
-    def draft_model(self) -> object:
-        """What moves with the engine's own model; None without one."""
-        return self._sides[1].model if len(self._sides) > 1 else None
+    def _is_joined(self) -> bool:
+        """Whether the draft is out of its policy's checkpoint: one lineage holds both."""
+        draft = self.options.draft
+        return draft is not None and draft.lineage == self.options.lineage
 
     @property
     def probed(self) -> list[str]:
@@ -175,6 +181,8 @@ class EngineReceiver:
         if self._receiver is None:
             return {"state": "CLOSED", "ready": False, "rank": self._ranks.rank}
         status, *drafts = self._statuses()
+        if self._is_joined:
+            drafts = [status]
         told = {"state": status.state, "ready": status.ready, "version": status.version,
                 "target": status.target_version, "lineage": status.lineage,
                 "digest": status.digest, "message": status.message, "session": status.session,

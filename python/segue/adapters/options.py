@@ -29,8 +29,10 @@ class EngineOptions:
     tensors that no table knows by their bytes.
 
     `draft`: the same, or a mapping of these fields, of the model that drafts for the engine. It
-    names a lineage of its own; its store, staging, threads, timeouts and keys are by default the
-    policy's, its checkpoint what the engine says. Nothing of it comes from the environment.
+    names a lineage of its own, whose store, staging, threads, timeouts and keys are by default the
+    policy's, and its checkpoint what the engine says. Or it names the policy's lineage, where the
+    engine loaded the draft out of the same checkpoint (layers of multi-token prediction); `static`
+    alone may be others then. Nothing of it comes from the environment.
     """
 
     store: str = ""
@@ -85,11 +87,23 @@ class EngineOptions:
         draft = dataclasses.replace(self.draft, **taken,
                                     checkpoint=self.draft.checkpoint or checkpoint)
         if draft.lineage == policy.lineage:
-            raise InvalidArgumentError(f"policy and draft are lineages of their own, not both "
-                                       f"'{draft.lineage}'")
+            return self._in_one_lineage(policy)
         if not os.path.isdir(draft.checkpoint):
             raise NotFoundError(f"'{draft.checkpoint}' is no directory: name the checkpoint that "
                                 "the engine's draft model was loaded from in the options of draft")
+        return draft
+
+
+    def _in_one_lineage(self, policy: EngineOptions) -> EngineOptions:
+        """Of a draft out of its policy's checkpoint: what else it says must not be another's."""
+        draft = dataclasses.replace(policy, draft=None, static=self.draft.static)
+        plain = EngineOptions()
+        for field in dataclasses.fields(EngineOptions):
+            said = getattr(self.draft, field.name)
+            if said not in (getattr(plain, field.name), getattr(draft, field.name)):
+                raise InvalidArgumentError(
+                    f"the draft is of its policy's lineage '{policy.lineage}', so that its "
+                    f"{field.name} is the policy's, not {said!r}")
         return draft
 
 

@@ -158,7 +158,7 @@ def test_a_draft_needs_options_and_a_lineage_of_its_own(tmp_path):
         EngineReceiver(lives, run.options_of(), draft_model=lives)
     with pytest.raises(InvalidArgumentError, match="go together"):
         EngineReceiver(lives, run.options_of(draft={"lineage": "draft", "checkpoint": "."}))
-    for draft, match in (({"lineage": "policy", "checkpoint": "."}, "lineages of their own"),
+    for draft, match in (({"lineage": "policy", "checkpoint": "."}, "its checkpoint is the pol"),
                          ({"checkpoint": "."}, "name its lineage"), ("draft", "a mapping"),
                          ({"lineage": "a", "draft": {"lineage": "b"}}, "no draft of its own")):
         with pytest.raises(InvalidArgumentError, match=match):

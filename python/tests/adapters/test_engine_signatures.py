@@ -10,6 +10,7 @@ import importlib.util
 import inspect
 import os
 import pathlib
+import re
 
 import pytest
 import engine_stubs as stubs
@@ -142,6 +143,16 @@ def test_vllms_options_name_the_draft_as_the_adapter_reads_them():
     assert "draft_model, speculative_config.draft_model_config" in worker
     runner = ast.unparse(source_of("vllm.v1.worker.gpu_model_runner"))
     assert "getattr(self, 'drafter', None)" in runner and "model.unwrap()" in runner
+
+
+@pytest.mark.parametrize("family", ["deepseek", "glm4_moe"])
+def test_layers_of_multi_token_prediction_have_these_names(family):
+    mtp = ast.unparse(source_of(f"vllm.model_executor.models.{family}_mtp"))
+    assert "model.layers.{spec_layer}.mtp_block." in mtp
+    nextn = ast.unparse(source_of(f"sglang.srt.models.{family}_nextn"))
+    for name in ("enorm", "hnorm", "eh_proj", "decoder", "shared_head"):
+        assert f"self.{name} = " in nextn, name
+    assert re.search(r"self\.model = \w+NextN\(", nextn)
 
 
 def test_sglangs_draft_workers_give_their_runners():

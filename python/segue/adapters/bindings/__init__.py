@@ -11,6 +11,7 @@ says when they are bound all the same.
 
 from .bind import Shadows, bind_plan
 from .checkpoint import Checkpoint, Stored
+from .joined import Joined
 from .placement import Axis, Live, Placement, byte_view, live_of
 from .plan import BindingPlan, lives_of, plan_bindings
 from .rules import Part
@@ -19,7 +20,7 @@ from .topology import Share, Topology
 from .verify import differing
 
 __all__ = [
-    "ARCHITECTURES", "Axis", "BindingPlan", "Checkpoint", "Live", "Part", "Placement", "Shadows",
-    "Share", "Stored", "Table", "Topology", "bind_plan", "byte_view", "differing", "live_of",
-    "lives_of", "plan_bindings", "table_for",
+    "ARCHITECTURES", "Axis", "BindingPlan", "Checkpoint", "Joined", "Live", "Part", "Placement",
+    "Shadows", "Share", "Stored", "Table", "Topology", "bind_plan", "byte_view", "differing",
+    "live_of", "lives_of", "plan_bindings", "table_for",
 ]

@@ -17,7 +17,8 @@ from .rules import Part
 
 EMBEDDING = re.compile(r"(.*\.)?embed_tokens\.weight")
 HEAD = re.compile(r"(.*\.)?lm_head\.weight")
-_VOCABULARY = re.compile(r"(.*\.)?(embed_tokens\.weight|lm_head\.(weight|bias))")
+_VOCABULARY = re.compile(
+    r"(.*\.)?(embed_tokens\.weight|(lm_head|shared_head\.head)\.(weight|bias))")
 # Scales of attention that vLLM registers as buffers of ones, and what else it makes them of.
 _SCALES = re.compile(r".*\._(?:[qkv]|prob)_scale")
 _MADE_OF = re.compile(r".*\.(?:[qkv]|kv|prob)(?:_proj\.output)?_scale")

@@ -17,6 +17,7 @@ from ... import UnsupportedError
 from .checkpoint import Checkpoint, Stored
 from .cover import EMBEDDING, HEAD, fixed_scales, stale_buffers, unreached
 from .elements import integers
+from .joined import Joined
 from .placement import Live, live_of, widened
 from .probe import Prober
 from .rules import DERIVED, Context, Mismatch, Part
@@ -78,20 +79,21 @@ def plan_bindings(checkpoint: Checkpoint, model: object, topology: Topology | No
     unplaced: list[Stored] = []
     skipped = 0
     for stored in checkpoint.tensors.values():
-        if any(pattern.fullmatch(stored.name) for pattern in table.skipped):
-            skipped += 1
-            if skipped % topology.size == topology.rank:
-                plan.shadows.append(stored)
-            continue
+        is_skipped = any(pattern.fullmatch(stored.name) for pattern in table.skipped)
         try:
-            parts = None if stored.name in reasons else _by_table(table, context, stored)
+            parts = _place(table, context, stored, stored.name in reasons or (
+                is_skipped and not isinstance(model, Joined)))
         except Mismatch as mismatch:
             reasons[stored.name] = str(mismatch)
             parts = None
-        if parts is None:
-            unplaced.append(stored)
-        else:
+        if parts is not None:
             plan.parts += parts
+        elif is_skipped and stored.name not in reasons:
+            skipped += 1
+            if skipped % topology.size == topology.rank:
+                plan.shadows.append(stored)
+        else:
+            unplaced.append(stored)
     _tie(context, plan)
     twins, by_table = Twins(checkpoint.tensors), list(plan.parts)
     if unplaced and probe:
@@ -123,7 +125,10 @@ def _doubts(table: Table, suspects: set[str]) -> Doubts:
     return Doubts(suspects, lambda name: table is not UNKNOWN and rule_of(name) not in wrong)
 
 
-def _by_table(table: Table, context: Context, stored: Stored) -> list[Part] | None:
+def _place(table: Table, context: Context, stored: Stored, unknown: bool) -> list[Part] | None:
+    """By the table, unless it is wrong about this tensor or says that engines do not load it."""
+    if unknown:
+        return None
     for pattern, rule in table.rules:
         match = pattern.fullmatch(stored.name)
         if match:

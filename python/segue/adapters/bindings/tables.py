@@ -25,8 +25,9 @@ _gate_up = fused("gate_up_proj", GATE_UP)
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Rules in order, the first that matches counts; `skipped`: tensors that engines do not load;
-    `static`: parameters that no checkpoint has and that do not depend on one."""
+    """Rules in order, the first that matches counts; `skipped`: tensors that engines do not load,
+    unless a draft is `Joined`; `static`: parameters that no checkpoint has and that do not depend
+    on one."""
 
     rules: tuple[tuple[re.Pattern, Rule], ...]
     skipped: tuple[re.Pattern | LayersFrom, ...] = (re.compile(r".*\.rotary_emb\.inv_freq"),)
@@ -53,7 +54,7 @@ def _halves(_config: Mapping, height: int) -> list[tuple[int, bool]]:
 
 
 _ENDS = _rules((r"(?:.*\.)?embed_tokens\.weight", vocabulary()),
-               (r"(?:.*\.)?lm_head\.(?:weight|bias)", vocabulary()))
+               (r"(?:.*\.)?(?:lm_head|shared_head\.head)\.(?:weight|bias)", vocabulary()))
 _REST = _rules((r".*", by_name))
 _ATTENTION = _rules(
     (_module(r"self_attn\.", QKV), first_of(_qkv, rows)),
