@@ -14,13 +14,15 @@ set(targets)
 foreach(architecture 80 90 100 103)
   list(APPEND targets -gencode arch=compute_${architecture},code=sm_${architecture})
 endforeach()
+set(compile_kernels ${CUDAToolkit_NVCC_EXECUTABLE} -std=c++20 -O3 --expt-relaxed-constexpr
+  -Werror all-warnings -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/include
+  ${PROJECT_SOURCE_DIR}/src/device/cuda/kernels.cu)
+set(kernel_sources src/device/cuda/kernels.cu ${kernel_headers} src/base/digest.h
+  src/base/random.h)
 add_custom_command(OUTPUT ${kernels_image}
-  COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} -std=c++20 -O3 --expt-relaxed-constexpr
-    -Werror all-warnings -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/include ${targets}
-    -gencode arch=compute_80,code=compute_80 --threads 0 -fatbin -o ${kernels_image}
-    ${PROJECT_SOURCE_DIR}/src/device/cuda/kernels.cu
-  DEPENDS src/device/cuda/kernels.cu ${kernel_headers} src/base/digest.h src/base/random.h
-  VERBATIM)
+  COMMAND ${compile_kernels} ${targets} -gencode arch=compute_80,code=compute_80 --threads 0
+    -fatbin -o ${kernels_image}
+  DEPENDS ${kernel_sources} VERBATIM)
 add_custom_target(segue_kernels DEPENDS ${kernels_image})
 
 segue_library(segue_cuda src/device/cuda segue_device ${CMAKE_DL_LIBS})

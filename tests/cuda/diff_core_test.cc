@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Diff core and layout on HostWarp, held against the encoder of the processor: sums of the scalar
+// Diff core and layout, held against the encoder of the processor: sums of the scalar
 // kernel, and streams byte for byte those of GroupBuilder, for every width, density, size, address,
 // and choice of planes that hold one value.
 #include "device/cuda/diff_core.h"
@@ -15,12 +15,14 @@
 #include "delta/payload_writer.h"
 #include "device/cuda/diff_layout.h"
 #include "device/testing.h"
+#include "fake_cuda/run_kernel.h"
 
 namespace segue::cuda {
 namespace {
 
+using fake_cuda::RunRow;
+
 constexpr host::ChunkKey kKey = {3, 256};
-const WordKeys kKeys = {{kDigestWordKeys[0].data(), kDigestWordKeys[1].data()}};
 
 const host::Kernels& Scalar() { return *host::AvailableKernels().front(); }
 
@@ -80,7 +82,7 @@ class Passes {
     auto* const bits = reinterpret_cast<std::byte*>(bits_.data());
     for (std::uint64_t i = 0; i < segments; ++i) {
       rows_.push_back(MakeFindRow(pair_, i, bits + i * bits_size));
-      sums_.push_back(RunFindRow(HostWarp(), rows_.back(), kKeys));
+      sums_.push_back(RunRow<FindSums>(Kernel::kDiffFind, rows_.back()));
     }
     found = AddUp(sums_);
   }
@@ -93,7 +95,7 @@ class Passes {
     std::uint32_t first_change = 0;
     for (std::uint64_t i = 0; i < rows_.size(); ++i) {
       const PackRow row = MakePackRow(rows_[i], i, layout, streams, first_change);
-      const PackSums packed = RunPackRow(HostWarp(), row, kKeys);
+      const PackSums packed = RunRow<PackSums>(Kernel::kDiffPack, row);
       EXPECT_EQ(packed.change_count, sums_[i].change_count);
       for (unsigned k = 0; k < 2; ++k) {
         EXPECT_EQ(packed.difference[k], sums_[i].after[k] - sums_[i].before[k]);
@@ -224,12 +226,12 @@ TEST(DiffCoreTest, SumsTellOfABufferThatChangesBetweenThePasses) {
   std::vector<std::uint64_t> bits(BitsSize(8192, 2) / 8);
   const DiffWork pair = {base.data(), target.data(), 8192, 2, kKey};
   const FindRow find = MakeFindRow(pair, 0, reinterpret_cast<std::byte*>(bits.data()));
-  const FindSums found = RunFindRow(HostWarp(), find, kKeys);
+  const FindSums found = RunRow<FindSums>(Kernel::kDiffFind, find);
   const StreamLayout layout = StreamLayout::Of(pair, AddUp({&found, 1}));
   std::vector<std::uint64_t> streams(layout.size() / 8 + 1);
   target[100] ^= std::byte{2};
   const PackRow row = MakePackRow(find, 0, layout, reinterpret_cast<std::byte*>(streams.data()), 0);
-  const PackSums packed = RunPackRow(HostWarp(), row, kKeys);
+  const PackSums packed = RunRow<PackSums>(Kernel::kDiffPack, row);
   EXPECT_NE(packed.difference[0], found.after[0] - found.before[0]);
   EXPECT_NE(packed.difference[1], found.after[1] - found.before[1]);
 }

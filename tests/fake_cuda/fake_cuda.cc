@@ -361,8 +361,8 @@ CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned g
   std::memcpy(&taken.sums, arguments[3], sizeof(taken.sums));
   ++World::Get().launches;
   if (reinterpret_cast<FakeStream*>(stream)->priority == 0) ++World::Get().least_launches;
-  const std::uint64_t warps = std::uint64_t{grid_x} * block_x / segue::cuda::kLaneCount;
-  return World::Get().Enqueue(stream, [=] { RunKernel(kernel, taken, warps, World::Get().flips); });
+  return World::Get().Enqueue(
+      stream, [=] { RunKernel(kernel, taken, grid_x, block_x, World::Get().flips); });
 }
 
 CUresult CUDAAPI cuMemGetAllocationGranularity(std::size_t* granularity, const CUmemAllocationProp*,

@@ -1,13 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The cores on HostWarp, block by block and warp by warp.
+// The cores on HostWarp, block by block and warp by warp; or the compiled kernels.
 #include "fake_cuda/run_kernel.h"
+
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <string>
+#include <string_view>
 
 #include "device/cuda/dense_core.h"
 #include "device/cuda/diff_core.h"
 #include "device/cuda/lz4_core.h"
 #include "device/cuda/snappy_core.h"
 #include "device/cuda/sparse_core.h"
+#include "ptx/machine.h"
 
 namespace fake_cuda {
 namespace {
@@ -62,10 +72,7 @@ void FlipBit(Kernel kernel, CUdeviceptr rows) {
   }
 }
 
-}  // namespace
-
-void RunKernel(Kernel kernel, const Arguments& arguments, std::uint64_t warps, bool flips) {
-  if (flips && arguments.row_count != 0) FlipBit(kernel, arguments.rows);
+void RunCores(Kernel kernel, const Arguments& arguments, std::uint64_t warps) {
   const auto* const words = reinterpret_cast<const std::uint32_t*>(arguments.keys);
   const WordKeys keys = {{words, words + segue::kDigestBlockWords}};
   if (kernel == Kernel::kSnappyDecode || kernel == Kernel::kLz4Decode) {
@@ -82,6 +89,56 @@ void RunKernel(Kernel kernel, const Arguments& arguments, std::uint64_t warps, b
       reinterpret_cast<RowSums*>(arguments.sums)[row] = RunRow(kernel, arguments.rows, row, keys);
     }
   }
+}
+
+// The compiled kernels, where they are asked for.
+struct Compiled {
+  std::map<std::string, ptx::Kernel> kernels;
+  ptx::Order order;
+
+  static const Compiled& Get() {
+    static const Compiled compiled;
+    return compiled;
+  }
+
+ private:
+  Compiled() {
+    const char* const path = std::getenv("SEGUE_FAKE_CUDA_PTX");
+    if (path == nullptr) return;
+    std::ifstream file(path);
+    kernels = ptx::Parse(std::string(std::istreambuf_iterator<char>(file), {}));
+    if (kernels.empty()) throw ptx::Fault(std::string("no kernels in '") + path + "'");
+    const char* const seed = std::getenv("SEGUE_FAKE_CUDA_SEED");
+    if (seed == nullptr) return;
+    const std::string_view digits = seed;
+    const auto [end, error] = std::from_chars(digits.begin(), digits.end(), order.seed);
+    if (error != std::errc() || end != digits.end()) throw ptx::Fault("no seed");
+  }
+};
+
+void RunCompiled(const Compiled& compiled, Kernel kernel, const Arguments& arguments,
+                 unsigned blocks, unsigned threads) {
+  const std::uint64_t values[] = {arguments.rows, arguments.row_count, arguments.keys,
+                                  arguments.sums};
+  ptx::Run(compiled.kernels.at(segue::cuda::kKernelNames[static_cast<unsigned>(kernel)]), values,
+           blocks, threads, compiled.order);
+}
+
+}  // namespace
+
+void RunKernel(Kernel kernel, const Arguments& arguments, unsigned blocks, unsigned threads,
+               bool flips) {
+  if (flips && arguments.row_count != 0) FlipBit(kernel, arguments.rows);
+  try {
+    const Compiled& compiled = Compiled::Get();
+    if (!compiled.kernels.empty()) {
+      return RunCompiled(compiled, kernel, arguments, blocks, threads);
+    }
+  } catch (const std::exception& failed) {
+    std::fprintf(stderr, "fake CUDA driver: %s\n", failed.what());
+    std::abort();
+  }
+  RunCores(kernel, arguments, std::uint64_t{blocks} * threads / segue::cuda::kLaneCount);
 }
 
 }  // namespace fake_cuda

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernel cores on HostWarp, held against the scalar kernels of the host. Method: the same rows for
-// both, of every width, density and set of constant planes, at odd addresses, in views, and rows
-// that break one rule; bytes and sums must be equal, and canaries around the live bytes intact.
+// Kernel cores on HostWarp, or the compiled kernels (tests/fake_cuda/run_kernel.h), held against
+// the scalar kernels of the host. Method: the same rows for both, of every width, density and set
+// of constant planes, at odd addresses, in views, and rows that break one rule; bytes and sums must
+// be equal, and canaries around the live bytes intact.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,13 +17,15 @@
 #include "device/cuda/sparse_core.h"
 #include "device/host/mapped_chunk.h"
 #include "device/testing.h"
+#include "fake_cuda/run_kernel.h"
 
 namespace segue::cuda {
 namespace {
 
+using fake_cuda::RunRow;
+
 constexpr host::ChunkKey kKey = {3, 256};
 constexpr std::size_t kCanarySize = 64;
-const WordKeys kKeys = {{kDigestWordKeys[0].data(), kDigestWordKeys[1].data()}};
 
 // Live bytes at any skew, with canaries before and behind.
 class Live {
@@ -98,12 +101,12 @@ void CheckSparseRow(const host::Row& row, const ByteVector& base, std::size_t sk
 
   Live live(base, skew);
   const SparseInput input(row.chunk, live.data());
-  const RowSums before = RunSparseRow<HostWarp, false>(HostWarp(), input.row, kKeys);
+  const RowSums before = RunRow<RowSums>(Kernel::kSparsePreflight, input.row);
   ASSERT_EQ(before.is_valid, 1u);
   ASSERT_EQ(live.bytes(), base);
   ASSERT_EQ(DifferenceOf(before), expected.difference);
   ASSERT_EQ(before.touched, expected.touched);
-  const RowSums applied = RunSparseRow<HostWarp, true>(HostWarp(), input.row, kKeys);
+  const RowSums applied = RunRow<RowSums>(Kernel::kSparseApply, input.row);
   ASSERT_EQ(DifferenceOf(applied), expected.difference);
   ASSERT_EQ(live.bytes(), expected_bytes);
   ASSERT_TRUE(live.CanariesAreIntact());
@@ -152,7 +155,7 @@ void ExpectInvalid(const host::Row& row, std::size_t live_size) {
   const ByteVector base(live_size, std::byte{0x77});
   Live live(base);
   const SparseInput input(row.chunk, live.data());
-  const RowSums found = RunSparseRow<HostWarp, false>(HostWarp(), input.row, kKeys);
+  const RowSums found = RunRow<RowSums>(Kernel::kSparsePreflight, input.row);
   EXPECT_EQ(found.is_valid, 0u);
   EXPECT_EQ(live.bytes(), base);
 }
@@ -218,12 +221,12 @@ void CheckDenseRow(ByteSpan base_bytes, std::size_t skew, bool replaces, Random&
 
   Live live(base, skew);
   const DenseRow row = {Place(live.data(), base.size(), 1), bytes.data(), replaces};
-  EXPECT_EQ(BeforeOf(RunDenseRow<HostWarp, DensePass::kScan>(HostWarp(), row, kKeys)), before);
-  const RowSums found = RunDenseRow<HostWarp, DensePass::kPreflight>(HostWarp(), row, kKeys);
+  EXPECT_EQ(BeforeOf(RunRow<RowSums>(Kernel::kDenseScan, row)), before);
+  const RowSums found = RunRow<RowSums>(Kernel::kDensePreflight, row);
   EXPECT_EQ(BeforeOf(found), before);
   EXPECT_EQ(DifferenceOf(found), after - before);
   EXPECT_EQ(live.bytes(), base);
-  const RowSums applied = RunDenseRow<HostWarp, DensePass::kApply>(HostWarp(), row, kKeys);
+  const RowSums applied = RunRow<RowSums>(Kernel::kDenseApply, row);
   EXPECT_EQ(DifferenceOf(applied), after - before);
   EXPECT_EQ(live.bytes(), target);
   EXPECT_TRUE(live.CanariesAreIntact());
@@ -295,11 +298,11 @@ TEST_P(ViewTest, SparseRowsEqualTheMappedChunk) {
     input.row.place.view = &kernel_view;
     input.row.place.first_element = 0;
     input.row.place.first_block = 0;
-    const RowSums found = RunSparseRow<HostWarp, false>(HostWarp(), input.row, kKeys);
+    const RowSums found = RunRow<RowSums>(Kernel::kSparsePreflight, input.row);
     EXPECT_EQ(DifferenceOf(found), part.difference);
     EXPECT_EQ(found.touched, part.touched);
     EXPECT_EQ(live.bytes(), base);
-    RunSparseRow<HostWarp, true>(HostWarp(), input.row, kKeys);
+    RunRow<RowSums>(Kernel::kSparseApply, input.row);
     EXPECT_EQ(live.bytes(), expected);
     EXPECT_TRUE(live.CanariesAreIntact());
   }
@@ -327,7 +330,7 @@ TEST_P(ViewTest, DenseRowsChangeTheirPartAlone) {
     row.place.view = &kernel_view;
     row.place.first_element = 0;
     row.place.first_block = 0;
-    const RowSums found = RunDenseRow<HostWarp, DensePass::kApply>(HostWarp(), row, kKeys);
+    const RowSums found = RunRow<RowSums>(Kernel::kDenseApply, row);
     EXPECT_EQ(BeforeOf(found), before);
     EXPECT_EQ(DifferenceOf(found), after - before);
     EXPECT_EQ(live.bytes(), expected);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Decoder cores on HostWarp, held against the libraries that the processor uses and against plain
+// Decoder cores, held against the libraries that the processor uses and against plain
 // decoders (decode_testing.h). Method: contents of many kinds and sizes that the libraries
 // compressed; blocks of random elements, which no compressor writes; each of those with bytes
 // changed, cut or added; and every rule of the forms broken by name.
@@ -13,9 +13,18 @@
 #include "base/random.h"
 #include "codec/block_codec.h"
 #include "device/cuda/decode_testing.h"
+#include "fake_cuda/run_kernel.h"
 
 namespace segue::cuda {
 namespace {
+
+// By the core on HostWarp, or by the compiled kernel (tests/fake_cuda/run_kernel.h).
+CoreOutcome RunKernel(BlockCodec codec, ByteSpan block, std::size_t size) {
+  return RunCore(codec, block, size, [](BlockCodec by, const DecodeRow& row) {
+    return fake_cuda::RunRow<DecodeResult>(
+        by == BlockCodec::kSnappy ? Kernel::kSnappyDecode : Kernel::kLz4Decode, row);
+  });
+}
 
 ByteVector Hex(const std::string& text) {
   ByteVector bytes(text.size() / 2);
@@ -141,7 +150,7 @@ class DecodeCoreTest : public ::testing::TestWithParam<BlockCodec> {
   }
   // The three agree; for LZ4 the library is stricter at the end, and knows no bad offset of 0.
   static void ExpectAgreement(ByteSpan block, std::size_t size) {
-    const CoreOutcome outcome = RunCore(GetParam(), block, size);
+    const CoreOutcome outcome = RunKernel(GetParam(), block, size);
     const std::optional<ByteVector> plain = PlainDecode(GetParam(), block, size);
     const bool decoded = outcome.result.status == DecodeStatus::kDecoded;
     ASSERT_EQ(decoded, plain.has_value()) << static_cast<int>(outcome.result.status);
@@ -166,7 +175,7 @@ TEST_P(DecodeCoreTest, DecodesWhatTheLibraryCompressed) {
                                  65536, 65537, 300'000, 1 << 20}) {
     for (int i = 0; i < 8; ++i) {
       const ByteVector content = Content(random, size);
-      const CoreOutcome outcome = RunCore(GetParam(), Compress(GetParam(), content), size);
+      const CoreOutcome outcome = RunKernel(GetParam(), Compress(GetParam(), content), size);
       ASSERT_EQ(outcome.result.status, DecodeStatus::kDecoded) << size;
       ASSERT_EQ(outcome.result.written, size);
       ASSERT_EQ(outcome.bytes, content);
@@ -179,7 +188,7 @@ TEST_P(DecodeCoreTest, DecodesElementsThatNoCompressorWrites) {
   for (int i = 0; i < 2000; ++i) {
     const Elements elements = SomeElements(random);
     SCOPED_TRACE(i);
-    ASSERT_EQ(RunCore(GetParam(), elements.block, elements.size).result.status,
+    ASSERT_EQ(RunKernel(GetParam(), elements.block, elements.size).result.status,
               DecodeStatus::kDecoded);
     ExpectAgreement(elements.block, elements.size);
   }
@@ -255,7 +264,7 @@ TEST(SnappyCoreTest, NamesTheRuleThatABlockBreaks) {
            Rule{"0400610b01000001", 4, DecodeStatus::kBadOffset},
            Rule{"0400610f01000000", 4, DecodeStatus::kTargetEnds},
        }) {
-    EXPECT_EQ(RunCore(BlockCodec::kSnappy, Hex(rule.block), rule.size).result.status, rule.status)
+    EXPECT_EQ(RunKernel(BlockCodec::kSnappy, Hex(rule.block), rule.size).result.status, rule.status)
         << rule.block;
   }
 }
@@ -281,7 +290,7 @@ TEST(Lz4CoreTest, NamesTheRuleThatABlockBreaks) {
            Rule{"1f610100ffff", 600, DecodeStatus::kSourceEnds},
            Rule{"1f610100ff0000", 275, DecodeStatus::kDecoded},
        }) {
-    EXPECT_EQ(RunCore(BlockCodec::kLz4, Hex(rule.block), rule.size).result.status, rule.status)
+    EXPECT_EQ(RunKernel(BlockCodec::kLz4, Hex(rule.block), rule.size).result.status, rule.status)
         << rule.block;
   }
 }
@@ -291,7 +300,7 @@ TEST(Lz4CoreTest, ABombStopsAtTheTargetsEnd) {
   ByteVector block = Hex("1f610100");
   block.insert(block.end(), 1 << 20, std::byte{255});
   block.push_back(std::byte{0});
-  EXPECT_EQ(RunCore(BlockCodec::kLz4, block, 4096).result.status, DecodeStatus::kTargetEnds);
+  EXPECT_EQ(RunKernel(BlockCodec::kLz4, block, 4096).result.status, DecodeStatus::kTargetEnds);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests of the decoder cores share: a core run on HostWarp over exact heap buffers, and
+// What the tests of the decoder cores share: a core run over exact heap buffers, and
 // decoders that do the same as plainly as can be said, byte by byte, as a second opinion.
 #pragma once
 
@@ -21,7 +21,12 @@ struct CoreOutcome {
   ByteVector bytes;
 };
 
-inline CoreOutcome RunCore(BlockCodec codec, ByteSpan block, std::size_t size) {
+inline DecodeResult RunOnHostWarp(BlockCodec codec, const DecodeRow& row) {
+  return codec == BlockCodec::kSnappy ? RunSnappyRow(HostWarp(), row) : RunLz4Row(HostWarp(), row);
+}
+
+inline CoreOutcome RunCore(BlockCodec codec, ByteSpan block, std::size_t size,
+                           DecodeResult (*run)(BlockCodec, const DecodeRow&) = RunOnHostWarp) {
   constexpr std::size_t kCanarySize = 64;
   constexpr std::byte kCanary{0xc5};
   // Of the exact size, so that AddressSanitizer sees reads outside; and at an odd address.
@@ -30,8 +35,7 @@ inline CoreOutcome RunCore(BlockCodec codec, ByteSpan block, std::size_t size) {
   std::byte* const target = all.data() + kCanarySize + 3;
   const DecodeRow row = {source.data(), source.size(), target, size};
   CoreOutcome outcome;
-  outcome.result =
-      codec == BlockCodec::kSnappy ? RunSnappyRow(HostWarp(), row) : RunLz4Row(HostWarp(), row);
+  outcome.result = run(codec, row);
   outcome.bytes.assign(target, target + size);
   for (const std::byte* place = all.data(); place < all.data() + all.size(); ++place) {
     SEGUE_CHECK((place >= target && place < target + size) || *place == kCanary);

@@ -129,8 +129,8 @@ class SparseWalk {
   SEGUE_KERNEL void TakeRound(std::uint32_t first_bit, const OnesTile<Warp>& tile,
                               std::uint32_t first) {
     const Lanes<std::uint32_t> bit = tile.Select(warp_, first);
-    Lanes<std::uint32_t> position;
-    Lanes<std::uint64_t> mask;
+    Lanes<std::uint32_t> position = {};  // Of lanes that are not active too: others look at it.
+    Lanes<std::uint64_t> mask = {};
     Lanes<bool> active;
     const std::uint32_t left = tile.ones - first;
     const std::uint32_t count = left < kLaneCount ? left : kLaneCount;
