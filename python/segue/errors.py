@@ -73,3 +73,11 @@ CLASSES = {
                   UnsupportedError, ResourceExhaustedError, UnavailableError, TaintedError,
                   InternalError)
 }
+
+
+def told(error: BaseException) -> str:
+    """What a foreign exception says, if it can say it."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__

@@ -8,14 +8,14 @@ imported here; what a tensor belongs to is told by its type.
 """
 
 import ctypes
-import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from segue import _core
-from segue.errors import Error, InvalidArgumentError, UnsupportedError
+from segue.dlpack import Exported
+from segue.errors import Error, InvalidArgumentError, UnsupportedError, told
 
 # torch dtype (its name behind "torch.") -> safetensors.
 TORCH_DTYPES = {
@@ -39,10 +39,6 @@ DLPACK_DTYPES = {
     (4, 16): "BF16", (5, 64): "C64", (6, 8): "BOOL", (10, 8): "F8_E4M3", (11, 8): "F8_E4M3FNUZ",
     (12, 8): "F8_E5M2", (13, 8): "F8_E5M2FNUZ", (14, 8): "F8_E8M0",
 }
-# Kinds of devices of DLPack: the CPU, a CUDA GPU, memory of the CPU that a GPU sees too.
-_DLPACK_CPU, _DLPACK_CUDA, _DLPACK_CUDA_HOST = 1, 2, 3
-# What __dlpack__ is asked with, the newest first.
-_DLPACK_ARGUMENTS = ({"max_version": (1, 1), "copy": False}, {"max_version": (1, 1)}, {})
 # Buffer protocol's format -> safetensors; "l" and "L" by their size.
 BUFFER_DTYPES = {
     "?": "BOOL", "b": "I8", "B": "U8", "c": "U8", "h": "I16", "H": "U16", "i": "I32", "I": "U32",
@@ -134,7 +130,7 @@ def describe_anywhere(name, tensor):
         raise
     except Exception as error:  # Of a tensor that has no bytes, torch says so in many ways.
         raise InvalidArgumentError(f"tensor '{name}': it is a {type(tensor).__name__} that tells "
-                                   f"nothing of its memory: {_text(error)}") from error
+                                   f"nothing of its memory: {told(error)}") from error
     if found.nbytes and not found.address:
         _refuse(name, "it has no memory, where its values would be")
     return found
@@ -291,90 +287,11 @@ def _describe_shared(name, tensor):
 
 
 def _describe_dlpack(name, tensor):
-    kind, ordinal = _dlpack_device(name, tensor)
-    if kind not in (_DLPACK_CPU, _DLPACK_CUDA, _DLPACK_CUDA_HOST):
-        _refuse(name, f"it is on a device of DLPack's type {kind}; give one in the memory of the "
-                "CPU or of a CUDA GPU")
-    array = _from_dlpack(name, tensor, kind, ordinal)
-    code, bits, lanes = array.dtype
-    if lanes != 1:
-        _refuse(name, f"it has {lanes} lanes")
-    dtype = _dtype(name, DLPACK_DTYPES, (code, bits), f"DLPack's dtype ({code}, {bits} bits)")
-    strides = array.strides
-    expected = 1
-    for count, stride in zip(reversed(array.shape), reversed(strides)):
-        if count > 1 and stride != expected and 0 not in array.shape:
-            _refuse(name, f"it is not contiguous (shape {list(array.shape)}, strides "
-                    f"{list(strides)}); Segue does not copy")
-        expected *= count
-    device = f"cuda:{ordinal}" if kind == _DLPACK_CUDA else ""
-    size = math.prod(array.shape) * bits // 8
-
-    def again():
-        return _from_dlpack(name, tensor, *_dlpack_device(name, tensor))
-
-    def where():
-        """Asks the exporter anew: a library may replace a tensor's memory behind its object."""
-        try:
-            now = again()
-        except InvalidArgumentError:
-            return 0, 0
-        same = (now.dtype, now.shape, now.strides) == (array.dtype, array.shape, strides)
-        return (now.address if same else 0), math.prod(now.shape) * bits // 8
-
-    def copies():
-        """Whether it says so, or two exports that are alive at once are in two places."""
-        if array.copied:
-            return True
-        try:
-            first, second = again(), again()
-        except InvalidArgumentError:
-            return False
-        return size > 0 and (second.copied or first.address != second.address)
-
-    return Described(name, dtype, tuple(array.shape), array.address, size, array.writable,
-                     (tensor, array), where, device, copies=copies)
-
-
-def _dlpack_device(name, tensor):
-    """(kind, ordinal) as the exporter says."""
-    try:
-        kind, ordinal = tensor.__dlpack_device__()
-        return operator.index(kind), operator.index(ordinal)
-    except Exception as error:
-        raise InvalidArgumentError(
-            f"tensor '{name}': its __dlpack_device__ tells no device: {_text(error)}") from error
-
-
-def _from_dlpack(name, tensor, kind, ordinal):
-    """What its capsule holds. Libraries that know the word are asked for no copy."""
-    failure = None
-    for arguments in _DLPACK_ARGUMENTS:
-        try:
-            capsule = tensor.__dlpack__(**arguments)
-            break
-        except TypeError as error:  # An exporter of an older DLPack knows fewer of them.
-            failure = failure or error
-        except Exception as error:
-            raise InvalidArgumentError(
-                f"tensor '{name}': its __dlpack__ failed: {_text(error)}") from error
-    else:
-        raise InvalidArgumentError(
-            f"tensor '{name}': its __dlpack__ failed: {_text(failure)}") from failure
-    try:
-        return _core.import_dlpack(capsule, kind, ordinal)
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"tensor '{name}': {error}") from None
-    except (TypeError, OverflowError):
-        _refuse(name, f"its device is ({kind}, {ordinal}), which DLPack has not")
-
-
-def _text(error):
-    """What a foreign exception says, if it can say it."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return type(error).__name__
+    found = Exported(name, tensor)
+    code, bits = found.kind
+    dtype = _dtype(name, DLPACK_DTYPES, found.kind, f"DLPack's dtype ({code}, {bits} bits)")
+    return Described(name, dtype, found.shape, found.address, found.nbytes, found.writable,
+                     (tensor, found), found.where, found.device, copies=found.copies)
 
 
 def _describe_buffer(name, tensor):
