@@ -42,7 +42,8 @@ target_include_directories(cuda_test SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 target_link_libraries(cuda_test PRIVATE segue_live segue_run_kernel GTest::gmock GTest::gtest_main)
 add_dependencies(cuda_test segue_fake_cuda segue_fake_nvcomp)
 target_compile_definitions(cuda_test PRIVATE SEGUE_FAKE_CUDA="$<TARGET_FILE:segue_fake_cuda>"
-  SEGUE_FAKE_NVCOMP="$<TARGET_FILE:segue_fake_nvcomp>")
+  SEGUE_FAKE_NVCOMP="$<TARGET_FILE:segue_fake_nvcomp>"
+  SEGUE_KERNELS_PTX="${PROJECT_BINARY_DIR}/kernels")
 gtest_discover_tests(cuda_test DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
 # All of it once more by the compiled kernels, one target in the order of the program, the other in a
 # random order of lanes.

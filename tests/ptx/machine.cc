@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "base/random.h"
@@ -32,8 +33,8 @@ unsigned RandomLane(std::uint32_t lanes, segue::Random& random) {
 class Warp {
  public:
   Warp(const Kernel& kernel, std::span<const std::uint64_t> arguments,
-       std::vector<std::byte>& shared)
-      : kernel_(kernel) {
+       std::vector<std::byte>& shared, Counts& counts)
+      : kernel_(kernel), counts_(counts) {
     registers_.file.resize(kernel.register_count);
     registers_.shared = shared.data();
     registers_.shared_size = shared.size();
@@ -132,6 +133,7 @@ class Warp {
   bool Step(std::uint32_t group, std::uint32_t& place);
 
   void Plain(const Instruction& instruction, std::uint32_t place, std::uint32_t lanes);
+  std::uint64_t SectorsOf(const Instruction& instruction, std::uint32_t lanes) const;
   bool Arrive(const Instruction& instruction, std::uint32_t lanes, std::uint32_t place);
   std::uint32_t LanesOf(const Instruction& instruction, std::uint32_t group,
                         std::uint32_t place) const;
@@ -141,6 +143,7 @@ class Warp {
   }
 
   const Kernel& kernel_;
+  Counts& counts_;
   Registers registers_;
   std::array<std::uint32_t, kLaneCount> place_ = {};
   std::uint32_t returned_ = 0;
@@ -162,6 +165,17 @@ std::uint32_t Warp::LanesOf(const Instruction& instruction, std::uint32_t group,
   return lanes;
 }
 
+std::uint64_t Warp::SectorsOf(const Instruction& instruction, std::uint32_t lanes) const {
+  constexpr std::uint64_t kSectorSize = 32;
+  const Register& address = registers_.file[instruction.from[0]];
+  std::set<std::uint64_t> sectors;
+  ForEach(lanes, [&](unsigned lane) {
+    sectors.insert((address.value[lane] + static_cast<std::uint64_t>(instruction.offset)) /
+                   kSectorSize);
+  });
+  return sectors.size();
+}
+
 void Warp::Plain(const Instruction& instruction, std::uint32_t place, std::uint32_t lanes) {
   std::uint32_t known = kAllLanes;
   for (const std::uint32_t number : instruction.from) known &= registers_.file[number].defined;
@@ -170,6 +184,7 @@ void Warp::Plain(const Instruction& instruction, std::uint32_t place, std::uint3
     std::uint32_t& defined = registers_.file[number].defined;
     defined = (defined & ~lanes) | (instruction.demands ? lanes : known & lanes);
   }
+  if (instruction.is_memory) counts_.sectors += SectorsOf(instruction, lanes);
   try {
     instruction.run(instruction, registers_, lanes);
   } catch (const Fault& fault) {
@@ -194,6 +209,7 @@ bool Warp::Arrive(const Instruction& instruction, std::uint32_t lanes, std::uint
 
 bool Warp::Step(std::uint32_t group, std::uint32_t& place) {
   const Instruction& instruction = kernel_.code.at(place);
+  ++counts_.instructions;
   const std::uint32_t lanes = LanesOf(instruction, group, place);
   const std::uint32_t others = group & ~lanes;
   if (instruction.step == ptx::Step::kPlain) {
@@ -240,21 +256,23 @@ void RunBlock(std::vector<std::unique_ptr<Warp>>& warps, segue::Random* random) 
 
 }  // namespace
 
-void Run(const Kernel& kernel, std::span<const std::uint64_t> arguments, unsigned blocks,
-         unsigned threads, const Order& order) {
+Counts Run(const Kernel& kernel, std::span<const std::uint64_t> arguments, unsigned blocks,
+           unsigned threads, const Order& order) {
   if (arguments.size() != kernel.parameters.size()) throw Fault("another number of arguments");
   if (threads % kLaneCount != 0) throw Fault("a warp that is not whole");
   segue::Random generator(order.seed);
   segue::Random* const random = order.seed == 0 ? nullptr : &generator;
+  Counts counts;
   for (unsigned block = 0; block < blocks; ++block) {
     std::vector<std::byte> shared(kernel.shared_size);
     std::vector<std::unique_ptr<Warp>> warps;
     for (unsigned warp = 0; warp < threads / kLaneCount; ++warp) {
-      warps.push_back(std::make_unique<Warp>(kernel, arguments, shared));
+      warps.push_back(std::make_unique<Warp>(kernel, arguments, shared, counts));
       warps.back()->SetPlace(block, warp, threads);
     }
     RunBlock(warps, random);
   }
+  return counts;
 }
 
 }  // namespace ptx

@@ -20,8 +20,15 @@ struct Order {
   std::uint64_t seed = 0;
 };
 
-// Runs until all lanes have returned. Fault: which instruction of which lane did what.
-void Run(const Kernel& kernel, std::span<const std::uint64_t> arguments, unsigned blocks,
-         unsigned threads, const Order& order = {});
+// What a run took. No time: a GPU's instructions are others, but near in number, and how many
+// sectors a load or store touches is what its memory has to do.
+struct Counts {
+  std::uint64_t instructions = 0;  // Of warps, whether for one lane or for 32.
+  std::uint64_t sectors = 0;       // Of 32 bytes, of each load and store of a warp.
+};
+
+// Runs until all lanes have returned. Fault: which instruction did what.
+Counts Run(const Kernel& kernel, std::span<const std::uint64_t> arguments, unsigned blocks,
+           unsigned threads, const Order& order = {});
 
 }  // namespace ptx

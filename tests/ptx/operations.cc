@@ -391,9 +391,9 @@ template <typename T>
 void AddMemory(Table& table) {
   for (const char* vector : {"", ".v2", ".v4"}) {
     const std::string type = vector + ("." + TypeName<T>());
-    table["ld" + type] = {Load<T, false>, Step::kPlain, true};
+    table["ld" + type] = {Load<T, false>, Step::kPlain, true, true};
     table["ld.shared" + type] = {Load<T, true>, Step::kPlain, true};
-    table["st" + type] = {Store<T, false>, Step::kPlain, true};
+    table["st" + type] = {Store<T, false>, Step::kPlain, true, true};
     table["st.shared" + type] = {Store<T, true>, Step::kPlain, true};
   }
   table["ld.param." + TypeName<T>()] = {Unary<T, T, Same>};
@@ -440,7 +440,7 @@ Table MakeTable() {
   table["brev.b32"] = {Unary<std::uint32_t, std::uint32_t, Reversed>};
   table["bfind.shiftamt.u32"] = {Unary<std::uint32_t, std::uint32_t, ShiftToTop>};
   table["cvta.to.u64"] = {Unary<std::uint64_t, std::uint64_t, Same>};  // Of global memory.
-  table["atom.or.b32"] = {AtomicOr, Step::kPlain, true};
+  table["atom.or.b32"] = {AtomicOr, Step::kPlain, true, true};
   table["bra"] = {nullptr, Step::kBranch, false};
   table["ret"] = {nullptr, Step::kReturn, false};
   table["bar.sync"] = {Nothing, Step::kBarrier, false};

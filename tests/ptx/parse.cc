@@ -100,6 +100,7 @@ class KernelReader {
     instruction.run = operation.run;
     instruction.step = operation.step;
     instruction.demands = operation.demands;
+    instruction.is_memory = operation.is_memory;
     if (space != string_view::npos) Read(instruction, name, Operands(text.substr(space)));
     kernel_.code.push_back(std::move(instruction));
   }

@@ -49,6 +49,7 @@ struct Instruction {
   // Whether all that it reads must have been written: it reads or writes memory, or lanes of
   // others.
   bool demands = false;
+  bool is_memory = false;           // Reads or writes memory that is not shared.
   std::vector<std::uint32_t> to;    // Numbers of registers.
   std::vector<std::uint32_t> from;  // The same; of memory the address comes first.
   std::int64_t offset = 0;          // Added to the address.

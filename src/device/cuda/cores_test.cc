@@ -14,6 +14,7 @@
 #include "base/random.h"
 #include "device/cuda/dense_core.h"
 #include "device/cuda/kernel_view.h"
+#include "device/cuda/row_testing.h"
 #include "device/cuda/sparse_core.h"
 #include "device/host/mapped_chunk.h"
 #include "device/testing.h"
@@ -24,7 +25,6 @@ namespace {
 
 using fake_cuda::RunRow;
 
-constexpr host::ChunkKey kKey = {3, 256};
 constexpr std::size_t kCanarySize = 64;
 
 // Live bytes at any skew, with canaries before and behind.
@@ -51,40 +51,6 @@ class Live {
   std::size_t size_;
   std::size_t begin_;
   ByteVector all_;
-};
-
-ChunkPlaceRow Place(std::byte* live, std::uint64_t size, unsigned width) {
-  ChunkPlaceRow place = {};
-  place.live = live;
-  place.first_element = kKey.first_block * kDigestBlockSize / width;
-  place.size = size;
-  for (unsigned lane = 0; lane < 2; ++lane) place.tensor_key[lane] = Mix64(kKey.tensor << 1 | lane);
-  place.first_block = kKey.first_block;
-  place.width = width;
-  return place;
-}
-
-// The streams in words of their own, as on a device.
-struct SparseInput {
-  std::vector<std::uint64_t> low;
-  std::vector<std::uint32_t> high;
-  SparseRow row = {};
-
-  SparseInput(const host::SparseChunk& chunk, std::byte* live) {
-    const SparseShape shape = {chunk.change_count, chunk.element_count, chunk.low_bits};
-    low.resize(shape.LowSize() / 8);
-    std::copy_n(chunk.low, shape.LowSize(), reinterpret_cast<std::byte*>(low.data()));
-    high.resize(shape.HighSize() / 4);
-    std::copy_n(chunk.high, shape.HighSize(), reinterpret_cast<std::byte*>(high.data()));
-    row.place = Place(live, std::uint64_t{chunk.element_count} * chunk.width, chunk.width);
-    row.low = low.data();
-    row.high = high.data();
-    std::copy(std::begin(chunk.plane), std::end(chunk.plane), row.plane);
-    row.constants = chunk.constants;
-    row.change_count = chunk.change_count;
-    row.element_count = chunk.element_count;
-    row.low_bits = chunk.low_bits;
-  }
 };
 
 Digest DifferenceOf(const RowSums& sums) { return {{sums.difference[0], sums.difference[1]}}; }
