@@ -18,6 +18,7 @@
 
 #include "segue/engine_hooks.h"
 #include "segue/keys.h"
+#include "segue/receiver_counts.h"
 #include "segue/status.h"
 #include "segue/view.h"
 
@@ -216,7 +217,8 @@ class Receiver {
   // Opens the gate after an apply and lets the engine go on, or (`keep_pause`, with hooks) leaves
   // that to the caller. Unavailable while an apply still owes the engine something.
   Status Resume(const std::string& session, bool keep_pause = false);
-  // Gives up a prepare or what it made.
+  // Gives up a prepare or what it made. A server of a store that says nothing keeps it from that
+  // for a second at most.
   Status Abort(const std::string& session);
   // Forgets an update that failed, was aborted or has resumed, and gives back what staging holds of
   // a GPU's memory and of pinned memory.
@@ -240,7 +242,13 @@ class Receiver {
   // of several ranks: they are told which version to take, together.
   Status Follow(std::chrono::milliseconds interval);
 
+  // From any thread, while others wait in calls: from now on no server of a store is waited for,
+  // and what waits for one ends within about a second (Unavailable). For who is to close the
+  // receiver, whose destructor does it too. A caller's own calls: segue/give_up.h.
+  void GiveUpStore();
+
   ReceiverStatus status() const;
+  ReceiverCounts counts() const;
   // Versions that the store offers now, ascending.
   Result<std::vector<std::uint64_t>> Versions() const;
 

@@ -74,6 +74,9 @@ class ReceiverGroup {
   // From now on takes what is newest as soon as any lineage has something newer.
   Status Follow(std::chrono::milliseconds interval);
 
+  // As Receiver::GiveUpStore().
+  void GiveUpStore();
+
   // One for each lineage, in the order of the group, all of one moment; state, session and failure
   // are those of all.
   std::vector<ReceiverStatus> status() const;

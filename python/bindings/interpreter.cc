@@ -17,6 +17,9 @@ std::atomic<bool> interpreter_ends{false};
 
 constexpr double kSecondsMax = 1e8;
 
+// Between two looks for a signal, each of which takes the lock.
+constexpr std::chrono::milliseconds kSignalLook{50};
+
 nb::object ErrorsModule() { return nb::module_::import_("segue.errors"); }
 
 StatusCode CodeNamed(std::string_view name) {
@@ -180,6 +183,21 @@ bool IsMainThread() {
 
 void RaisePendingSignal() {
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+EndsOnSignal::EndsOnSignal(RaisedInCallback* raised)
+    : raised_(raised), is_main_(IsMainThread()), scope_([this] { return Hears(); }) {}
+
+// Once it is heard all that follows in the call ends too.
+bool EndsOnSignal::Hears() {
+  const auto now = std::chrono::steady_clock::now();
+  if (!is_main_ || heard_ || now < next_look_) return heard_;
+  next_look_ = now + kSignalLook;
+  const Status handled = InPython("a signal handler", raised_, [] {
+    RaisePendingSignal();
+    return Status();
+  });
+  return heard_ = !handled.ok();
 }
 
 }  // namespace segue::python

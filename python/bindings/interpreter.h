@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "bindings/call_frame.h"
+#include "segue/give_up.h"
 #include "segue/status.h"
 
 namespace segue::python {
@@ -118,5 +119,21 @@ class OwnProcess {
 bool IsMainThread();
 // Raises what a signal handler raises (KeyboardInterrupt); under the lock.
 void RaisePendingSignal();
+
+// While it lives, what this thread waits for at a store ends on Ctrl-C, if it is the thread that
+// hears it; what the handler raised is kept. Made under the lock.
+class EndsOnSignal {
+ public:
+  explicit EndsOnSignal(RaisedInCallback* raised);
+
+ private:
+  bool Hears();
+
+  RaisedInCallback* const raised_;
+  const bool is_main_;
+  bool heard_ = false;
+  std::chrono::steady_clock::time_point next_look_ = {};
+  const GiveUpScope scope_;
+};
 
 }  // namespace segue::python

@@ -3,6 +3,7 @@
 // segue/receiver.h in Python.
 #include "segue/receiver.h"
 
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -167,6 +168,22 @@ void BindReports(nb::module_& module) {
       .Field("last", &S::last, "The last update that was applied.");
 }
 
+void BindCounts(nb::module_& module) {
+  using P = PauseCounts;
+  Record<P>(module, "PauseCounts", "How often pauses were how long.")
+      .Field("counts", &P::counts, "By the first of BOUNDS not exceeded; the last one: beyond all.")
+      .Field("seconds", &P::seconds, "Of all of them.");
+  module.attr("PauseCounts").attr("BOUNDS") =
+      nb::tuple(nb::cast(std::vector<double>(P::kBounds.begin(), P::kBounds.end())));
+  using C = ReceiverCounts;
+  Record<C>(module, "ReceiverCounts", "What a receiver has counted since it was opened.")
+      .Field("newest_version", &C::newest_version, "When the store's versions were listed last.")
+      .Field("look_failures", &C::look_failures, "Times that they could not be listed.")
+      .Field("update_failures", &C::update_failures, "Updates and rebuilds that failed.")
+      .Field("pause_failures", &C::pause_failures, "The engine or a gate did not stop in time.")
+      .Field("pauses", &C::pauses, "How long users were held: PauseCounts.");
+}
+
 void BindOptions(nb::module_& module) {
   using O = ReceiverOptions;
   nb::class_<O>(module, "ReceiverOptions", "As in segue/receiver.h.")
@@ -232,7 +249,7 @@ void BindCalls(nb::class_<ReceiverHandle>& receiver) {
         request.session = std::move(session);
         request.target_version = to;
         request.base_version = base;
-        self.Use([&](Receiver& used) { return used.Prepare(request); }, kUpdatingCall);
+        self.Use([&](Receiver& used) { return used.Prepare(request); }, kRebuildingCall);
       },
       nb::arg("session"), nb::arg("to").none(), nb::arg("base").none());
   receiver.def(
@@ -280,14 +297,19 @@ void BindCalls(nb::class_<ReceiverHandle>& receiver) {
     return self.Use([](Receiver& used) { return Result<ReceiverStatus>(used.status()); },
                     kAskingCall);
   });
-  receiver.def("versions",
-               [](H& self) { return self.Use([](Receiver& used) { return used.Versions(); }); });
+  receiver.def("counts", [](H& self) {
+    return self.Use([](Receiver& used) { return Result<ReceiverCounts>(used.counts()); });
+  });
+  receiver.def("versions", [](H& self) {
+    return self.Use([](Receiver& used) { return used.Versions(); }, kListingCall);
+  });
 }
 
 }  // namespace
 
 void BindReceiver(nb::module_& module) {
   BindReports(module);
+  BindCounts(module);
   BindOptions(module);
   BindSteps(module);
   nb::class_<ReceiverHandle> receiver(module, "Receiver", "As in segue/receiver.h.",

@@ -211,7 +211,7 @@ void BindCalls(nb::class_<GroupHandle>& group) {
               SEGUE_RETURN_IF_ERROR(self.CheckOutside());
               return to ? used.Rebuild(*to) : used.Rebuild(targets);
             },
-            kUpdatingCall);
+            kRebuildingCall);
       },
       nb::arg("to").none(), nb::arg("targets"));
   group.def(
@@ -225,10 +225,13 @@ void BindCalls(nb::class_<GroupHandle>& group) {
     return self.Use([](G& used) { return Result<std::vector<ReceiverStatus>>(used.status()); },
                     kAskingCall);
   });
+  group.def("counts", [](H& self) {
+    return self.Use([](G& used) { return Result<std::vector<ReceiverCounts>>(used.counts()); });
+  });
   group.def(
       "versions",
       [](H& self, const std::string& lineage) {
-        return self.Use([&](G& used) { return used.Versions(lineage); });
+        return self.Use([&](G& used) { return used.Versions(lineage); }, kListingCall);
       },
       nb::arg("lineage"));
 }

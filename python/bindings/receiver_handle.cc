@@ -75,6 +75,7 @@ Status HandleOf<Kind>::End() {
   Kind* receiver = nullptr;
   {
     std::unique_lock lock(mutex_);
+    if (receiver_) receiver_->GiveUpStore();  // So does who waits for a store's server.
     const bool is_second = std::exchange(closed_, true);
     changed_.wait(lock, [&] { return is_second ? receiver_ == nullptr : calls_ == 0; });
     receiver = receiver_.get();

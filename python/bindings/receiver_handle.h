@@ -36,8 +36,12 @@ struct CallTraits {
   // It fails with whatever was raised in its thread, not with interrupts alone, though it went
   // well.
   bool raises_all = false;
+  // It waits for the store itself, until Ctrl-C.
+  bool asks_store = false;
 };
 inline constexpr CallTraits kPlainCall{};
+inline constexpr CallTraits kListingCall{.asks_store = true};
+inline constexpr CallTraits kRebuildingCall{.begins = true, .waits = true, .asks_store = true};
 inline constexpr CallTraits kWaitingCall{.waits = true};
 inline constexpr CallTraits kUpdatingCall{.begins = true, .waits = true};
 inline constexpr CallTraits kAskingCall{.raises_all = true};
@@ -66,6 +70,8 @@ class HandleOf {
   auto Use(Call call, CallTraits traits = kPlainCall) {
     CallFrame frame(parts_.raised.get(), CallFrame::Kind::kCall);
     if (traits.begins) parts_.raised->Clear();
+    std::optional<EndsOnSignal> until_signal;
+    if (traits.asks_store) until_signal.emplace(parts_.raised.get());
     auto outcome = [&]() -> decltype(call(*receiver_)) {
       const WithoutGil released;
       const CallCount count(*this);
@@ -147,6 +153,7 @@ class HandleOf {
 template <typename Kind, typename Open>
 std::unique_ptr<HandleOf<Kind>> OpenHandle(typename HandleOf<Kind>::Parts parts, Open open) {
   CallFrame frame(parts.raised.get(), CallFrame::Kind::kCall);
+  const EndsOnSignal until_signal(parts.raised.get());
   auto receiver = Run(std::move(open), &frame.raised());
   auto handle = std::make_unique<HandleOf<Kind>>(std::move(receiver), std::move(parts));
   RaiseKept(frame.raised(), /*all=*/true);

@@ -16,8 +16,8 @@
 docs/python.md tells more; `python -m segue` is the command line.
 """
 
-from segue._core import (EngineVersion, PublishReport, ReceiverStatus, SharedTensor, UpdateReport,
-                         View, __version__)
+from segue._core import (EngineVersion, PauseCounts, PublishReport, ReceiverCounts, ReceiverStatus,
+                         SharedTensor, UpdateReport, View, __version__)
 from segue.errors import (CorruptionError, Error, InternalError, InvalidArgumentError,
                           NotFoundError, ResourceExhaustedError, TaintedError, UnavailableError,
                           UnsupportedError, VersionMismatchError)
@@ -32,11 +32,11 @@ from segue.weights import Weights, attach, remove_segment
 
 __all__ = [
     "CorruptionError", "EngineVersion", "Error", "GpuShare", "InternalError",
-    "InvalidArgumentError",
-    "NotFoundError", "PublishReport", "Publisher", "Receiver", "ReceiverGroup", "ReceiverStatus",
-    "ResourceExhaustedError", "SharedTensor", "TaintedError", "TensorSpec", "UnavailableError",
-    "UnsupportedError", "UpdateReport", "VersionMismatchError", "View", "Weights", "__version__",
-    "attach", "blocked_scale_views", "box_view", "column_slice", "engine_hooks", "http_hooks",
-    "local_ranks", "map_gpu_memory", "remove_segment", "row_slice", "share_gpu_memory", "step_all",
+    "InvalidArgumentError", "NotFoundError", "PauseCounts", "PublishReport", "Publisher",
+    "Receiver", "ReceiverCounts", "ReceiverGroup", "ReceiverStatus", "ResourceExhaustedError",
+    "SharedTensor", "TaintedError", "TensorSpec", "UnavailableError", "UnsupportedError",
+    "UpdateReport", "VersionMismatchError", "View", "Weights", "__version__", "attach",
+    "blocked_scale_views", "box_view", "column_slice", "engine_hooks", "http_hooks", "local_ranks",
+    "map_gpu_memory", "remove_segment", "row_slice", "share_gpu_memory", "step_all",
     "transposed_view",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from segue import _core
 from segue import options as checked
-from segue._core import ReceiverStatus, UpdateReport
+from segue._core import ReceiverCounts, ReceiverStatus, UpdateReport
 from segue.errors import InvalidArgumentError
 from segue.receiver import Receiver, positive_seconds, standing_of
 from segue.steps import UpdateSteps
@@ -124,6 +124,11 @@ class ReceiverGroup(UpdateSteps):
     def status(self) -> dict[str, ReceiverStatus]:
         """{lineage: ReceiverStatus}; state and session are those of all."""
         return dict(zip(self.lineages, self._call("status")))
+
+    @property
+    def counts(self) -> dict[str, ReceiverCounts]:
+        """{lineage: ReceiverCounts}; failures of updates and pauses are those of all."""
+        return dict(zip(self.lineages, self._call("counts")))
 
     def close(self) -> None:
         """As of a Receiver, of all of them."""

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from segue import _core
 from segue import options as checked
-from segue._core import ReceiverStatus, UpdateReport, View
+from segue._core import ReceiverCounts, ReceiverStatus, UpdateReport, View
 from segue.bound import Bound, Module, ModuleTensors, describe_found, is_module
 from segue.errors import InvalidArgumentError
 from segue.steps import UpdateSteps
@@ -52,8 +52,8 @@ class Receiver(UpdateSteps):
     may take, 0 for no bound; `keep_slots`: buffers stay from one update to the next.
 
     Any thread may call it. Exceptions of callbacks are the cause (`__cause__`) of what is raised.
-    Ctrl-C ends a wait for a prepare or at the gate (nothing is changed then); an apply runs to its
-    end first.
+    Ctrl-C ends a wait for a prepare, at the gate or for the store (nothing is changed then, but a
+    rebuild that has begun to load leaves the weights poisoned); an apply runs to its end first.
     """
 
     def __init__(self, store: Path, *, lineage: str = "default", checkpoint: Path | None = None,
@@ -260,12 +260,18 @@ class Receiver(UpdateSteps):
         """What is held and done now: a ReceiverStatus (`as_dict()`; it can be pickled)."""
         return self._call("status")
 
+    @property
+    def counts(self) -> ReceiverCounts:
+        """What was counted since it was opened, for who watches it over days: a ReceiverCounts
+        (`as_dict()`; it can be pickled), with `pauses` a PauseCounts."""
+        return self._call("counts")
+
     def close(self) -> None:
-        """Ends the follower and waits at the gate, waits for other calls that are under way (an
-        open too), and lets go of the tensors, which keep the version that they are at. What is
-        prepared is given up, what is applied is resumed; where the engine cannot be told, that is
-        raised, and closed it is. Further calls fail. Refused (InvalidArgumentError) in
-        callbacks."""
+        """Ends the follower, and waits at the gate or for a store's server (UnavailableError in
+        the calls that wait), waits for other calls that are under way (an open too), and lets go of
+        the tensors, which keep the version that they are at. What is prepared is given up, what is
+        applied is resumed; where the engine cannot be told, that is raised, and closed it is.
+        Further calls fail. Refused (InvalidArgumentError) in callbacks."""
         try:
             self._close_core()
         finally:

@@ -33,7 +33,7 @@ void Follower::Run(Environment& environment, std::chrono::milliseconds interval,
   int backoff = 1;
   while (!stop.stop_requested()) {
     const auto began = environment.Now();
-    const bool fared_well = TakeNewest();
+    const bool fared_well = TakeNewest(stop);
     backoff = fared_well ? 1 : std::min(backoff * 2, kBackoffMax);
     Environment::Clock::duration rest = interval * backoff;
     if (!fared_well) {
@@ -43,15 +43,16 @@ void Follower::Run(Environment& environment, std::chrono::milliseconds interval,
   }
 }
 
-bool Follower::TakeNewest() {
-  const Status looked = CatchOutOfMemory([this] { return Look(); });
+bool Follower::TakeNewest(const std::stop_token& stop) {
+  const Status looked = CatchOutOfMemory([&] { return Look(stop); });
   // What failed of its own update the receiver knows.
   const bool is_own = !session_.empty() && receiver_.StateOf(session_) != ReceiverState::kIdle;
   if (looked.ok() || !is_own) receiver_.NoteLook(looked);
   return looked.ok();
 }
 
-Status Follower::Look() {
+Status Follower::Look(const std::stop_token& stop) {
+  SEGUE_RETURN_IF_ERROR(receiver_.RebuildAgain());
   auto newest = receiver_.Newest();
   if (!newest.ok()) return newest.status();
   FollowRequest request{SessionOf(*newest), std::move(newest).value()};
@@ -66,7 +67,7 @@ Status Follower::Look() {
   }
   if (!is_news) return {};
   session_ = request.session;
-  return receiver_.Take(request);
+  return receiver_.Take(request, stop);
 }
 
 // What an earlier look has left half way, because the gate did not close or did not open, is

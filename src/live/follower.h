@@ -32,8 +32,10 @@ class Followed {
   virtual std::vector<std::uint64_t> held_versions() const = 0;
   // Of the update that runs or ran last.
   virtual ReceiverState StateOf(const std::string& session) const = 0;
-  // Prepares, applies and resumes.
-  virtual Status Take(const FollowRequest& request) = 0;
+  // A rebuild that failed midway, of what may be better later, once more; OK where there is none.
+  virtual Status RebuildAgain() = 0;
+  // Prepares, applies and resumes. A stop gives up the prepare.
+  virtual Status Take(const FollowRequest& request, const std::stop_token& stop) = 0;
   virtual Status Apply(const std::string& session, const ApplyChoices& choices) = 0;
   virtual Status Resume(const std::string& session, bool keep_pause) = 0;
   virtual Status Abort(const std::string& session) = 0;
@@ -51,10 +53,10 @@ class Follower {
   void Run(Environment& environment, std::chrono::milliseconds interval,
            const std::stop_token& stop);
   // One look. False when something went wrong that may be better later.
-  bool TakeNewest();
+  bool TakeNewest(const std::stop_token& stop = {});
 
  private:
-  Status Look();
+  Status Look(const std::stop_token& stop);
   Status FinishEarlier(const std::string& next);
 
   Followed& receiver_;

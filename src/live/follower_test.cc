@@ -27,7 +27,12 @@ class FakeReceiver : public Followed {
   ReceiverState StateOf(const std::string& session) const override {
     return session == begun ? state : ReceiverState::kIdle;
   }
-  Status Take(const FollowRequest& request) override {
+  Status RebuildAgain() override {
+    if (rebuilds_due == 0) return {};
+    calls.emplace_back("rebuild");
+    return --rebuilds_due == 0 ? Status() : Unavailable("rebuild failed");
+  }
+  Status Take(const FollowRequest& request, const std::stop_token&) override {
     calls.push_back("update " + request.session + " to " + std::to_string(*request.targets[0]));
     if (!is_busy) begun = request.session;
     if (update.ok()) held = *request.targets[0];
@@ -52,6 +57,7 @@ class FakeReceiver : public Followed {
   std::string begun;
   ReceiverState state = ReceiverState::kIdle;
   Status listing, update, apply;
+  int rebuilds_due = 0;  // All but the last one fail.
   bool is_busy = false;  // With somebody else's update.
   std::vector<std::string> calls;
   std::vector<std::string> looks;  // Empty where all was well.
@@ -64,6 +70,18 @@ TEST(FollowerTest, TakesTheNewestOnce) {
   EXPECT_TRUE(follower.TakeNewest());
   EXPECT_TRUE(follower.TakeNewest());
   EXPECT_THAT(receiver.calls, ElementsAre("update follow-7 to 7"));
+}
+
+// Nobody else would: who asked for it has been told that it failed.
+TEST(FollowerTest, RebuildsAgainBeforeItLooksForNews) {
+  FakeReceiver receiver;
+  receiver.versions = {3};
+  receiver.rebuilds_due = 2;
+  Follower follower(receiver);
+  EXPECT_FALSE(follower.TakeNewest());
+  EXPECT_THAT(receiver.looks, ElementsAre("rebuild failed"));
+  EXPECT_TRUE(follower.TakeNewest());
+  EXPECT_THAT(receiver.calls, ElementsAre("rebuild", "rebuild", "update follow-3 to 3"));
 }
 
 TEST(FollowerTest, HasNothingToDoBeforeTheFirstVersion) {
@@ -122,9 +140,9 @@ TEST(FollowerTest, RestsForLongerThanAFailedTryTook) {
   class SlowReceiver : public FakeReceiver {
    public:
     explicit SlowReceiver(RestingEnvironment& world) : world_(world) {}
-    Status Take(const FollowRequest& request) override {
+    Status Take(const FollowRequest& request, const std::stop_token& stop) override {
       world_.now += std::chrono::seconds(30);
-      return FakeReceiver::Take(request);
+      return FakeReceiver::Take(request, stop);
     }
 
    private:

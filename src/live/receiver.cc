@@ -82,8 +82,10 @@ Status Receiver::Rebuild(std::optional<std::uint64_t> target_version) {
 }
 Status Receiver::Release() { return impl_->Release(); }
 Status Receiver::Follow(std::chrono::milliseconds interval) { return impl_->Follow(interval); }
+void Receiver::GiveUpStore() { impl_->GiveUpStore(); }
 Result<std::vector<std::uint64_t>> Receiver::Versions() const { return impl_->Versions(0); }
 Status Receiver::CheckWeights() const { return impl_->CheckWeights(); }
+ReceiverCounts Receiver::counts() const { return impl_->GetCounts(0); }
 ReceiverStatus Receiver::status() const { return impl_->GetStatus(0); }
 
 }  // namespace segue

@@ -10,6 +10,7 @@
 
 #include "base/out_of_memory.h"
 #include "device/accelerator.h"
+#include "segue/give_up.h"
 
 namespace segue {
 namespace {
@@ -40,6 +41,7 @@ ReceiverCore::ReceiverCore(const std::vector<ReceiverOptions>& lineages, EngineH
       parts_(lineages.size()) {}
 
 ReceiverCore::~ReceiverCore() {
+  GiveUpStore();
   follow_task_.reset();
   prepare_task_.reset();
 }
@@ -75,11 +77,15 @@ Status ReceiverCore::Prepare(const EngineRequest& request) {
   session_ = std::move(session);
   asked_ = std::move(asked);
   why_ = {};
-  prepared_.reset();
+  stop_prepare_ = false;
   // The task before has ended or is about to: its state is no longer PREPARING.
-  prepare_task_.reset();
+  // Nothing is staged before what it holds is given back.
+  Free(lock, std::move(prepared_), std::move(prepare_task_));
   const Status started = StartPrepare(request);
-  if (started.ok()) return {};
+  if (started.ok()) {
+    if (stop_prepare_) prepare_task_->RequestStop();
+    return {};
+  }
   failure_ = started;
   ++update_failures_;
   Settle(ReceiverState::kFailed, failure_);
@@ -98,6 +104,26 @@ Status ReceiverCore::StartPrepare(const EngineRequest& request) {
   } catch (const std::bad_alloc&) {
     return OutOfMemory();
   }
+}
+
+// Lock held, state preparing.
+void ReceiverCore::StopPreparing() {
+  stop_prepare_ = true;
+  if (prepare_task_) prepare_task_->RequestStop();
+}
+
+// Lock held, but not meanwhile: a device may take its time to give memory back, and the status is
+// asked.
+void ReceiverCore::Free(std::unique_lock<std::mutex>& lock, std::unique_ptr<EngineUpdate> spent,
+                        std::unique_ptr<BackgroundTask> ended) {
+  environment_.Await(lock, changed_, [this] { return !freeing_; });
+  freeing_ = true;
+  lock.unlock();
+  ended.reset();
+  spent.reset();
+  lock.lock();
+  freeing_ = false;
+  changed_.notify_all();
 }
 
 Status ReceiverCore::WaitPrepared() {
@@ -180,13 +206,13 @@ Status ReceiverCore::Abort(const std::string& session) {
   std::unique_lock lock(mutex_);
   SEGUE_RETURN_IF_ERROR(CheckSession(session));
   if (state_ == ReceiverState::kPreparing) {
-    prepare_task_->RequestStop();
+    StopPreparing();
     AwaitPrepared(lock);
   }
   switch (state_) {
     case ReceiverState::kPrepared:
-      prepared_.reset();
       Settle(ReceiverState::kAborted, aborted_by_request);
+      Free(lock, std::move(prepared_));
       return {};
     case ReceiverState::kIdle:
     case ReceiverState::kFailed:
@@ -197,11 +223,12 @@ Status ReceiverCore::Abort(const std::string& session) {
 
 Status ReceiverCore::Clear() {
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (IsBusy()) return InProgress();
     if (state_ == ReceiverState::kPoisoned) return Tainted(why_.message());
     session_.clear();
     Settle(ReceiverState::kIdle, {});
+    environment_.Await(lock, changed_, [this] { return !freeing_; });
   }
   for (std::size_t i = 0; i < size(); ++i) {
     Accelerator* const accelerator = weights(i).map().accelerator();
@@ -242,6 +269,7 @@ Status ReceiverCore::ReleaseSession() {
 void ReceiverCore::StopFollowing() {
   const std::lock_guard lock(follow_mutex_);
   follow_task_.reset();
+  follows_ = false;
 }
 
 Status ReceiverCore::Follow(std::chrono::milliseconds interval) {
@@ -253,12 +281,15 @@ Status ReceiverCore::Follow(std::chrono::milliseconds interval) {
   follow_task_.reset();
   follow_task_ =
       environment_.Start(TaskPriority::kNormal, [this, interval](const std::stop_token& stop) {
+        const GiveUpScope scope([this, &stop] { return stop.stop_requested() || gives_up_; });
         follower_.Run(environment_, interval, stop);
       });
+  follows_ = true;
   return {};
 }
 
 Result<std::vector<std::uint64_t>> ReceiverCore::Versions(std::size_t i) const {
+  const GiveUpScope scope([this] { return gives_up_.load(); });
   return engine_.lineage(i).Versions();
 }
 
@@ -276,7 +307,7 @@ Result<std::vector<std::optional<std::uint64_t>>> ReceiverCore::Newest() const {
   return newest;
 }
 
-Status ReceiverCore::Take(const FollowRequest& request) {
+Status ReceiverCore::Take(const FollowRequest& request, const std::stop_token& stop) {
   EngineRequest update;
   update.session = request.session;
   update.lineages.resize(size());
@@ -285,7 +316,17 @@ Status ReceiverCore::Take(const FollowRequest& request) {
     update.lineages[i].emplace();
     update.lineages[i]->target_version = request.targets[i];
   }
-  return Update(update, {});
+  SEGUE_RETURN_IF_ERROR(Prepare(update));
+  {
+    const std::stop_callback give_up(stop, [this, &update] {
+      const std::lock_guard lock(mutex_);
+      const bool is_own = session_ == update.session && state_ == ReceiverState::kPreparing;
+      if (is_own) StopPreparing();
+    });
+    SEGUE_RETURN_IF_ERROR(WaitPrepared());
+  }
+  SEGUE_RETURN_IF_ERROR(Apply(update.session, {}));
+  return Resume(update.session, /*keep_pause=*/false);
 }
 
 // What its scans find counts in every update.
@@ -356,6 +397,7 @@ void ReceiverCore::Settle(ReceiverState state, Status why) {
 }
 
 void ReceiverCore::RunPrepare(const EngineRequest& request, const std::stop_token& stop) {
+  const GiveUpScope scope([this, &stop] { return stop.stop_requested() || gives_up_; });
   HearScrubbers();
   Result<std::unique_ptr<EngineUpdate>> made =
       CatchOutOfMemory([&] { return engine_.MakeUpdate(request, stop); });

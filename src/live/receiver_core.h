@@ -6,6 +6,7 @@
 // (live/live_engine.h) runs without it, so that status() always answers.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -49,6 +50,7 @@ class ReceiverCore : public Followed {
   Status Rebuild(const EngineRequest& request);
   Status Release();
   Status Follow(std::chrono::milliseconds interval);
+  void GiveUpStore() { gives_up_ = true; }
 
   std::size_t size() const { return engine_.size(); }
   Status CheckWeights() const;
@@ -61,7 +63,8 @@ class ReceiverCore : public Followed {
   Result<std::vector<std::optional<std::uint64_t>>> Newest() const override;
   std::vector<std::uint64_t> held_versions() const override;
   ReceiverState StateOf(const std::string& session) const override;
-  Status Take(const FollowRequest& request) override;
+  Status RebuildAgain() override;
+  Status Take(const FollowRequest& request, const std::stop_token& stop) override;
   void NoteLook(const Status& status) override;
 
  private:
@@ -84,6 +87,7 @@ class ReceiverCore : public Followed {
   };
 
   Status CheckReady(std::size_t i) const;
+  std::string RebuildNote() const;
   void HearScrubbers();
   LiveWeights& weights(std::size_t i) const { return engine_.weights(i); }
   Status Begin();
@@ -99,11 +103,15 @@ class ReceiverCore : public Followed {
   Status Outcome() const;
   void Settle(ReceiverState state, Status why);
   Status StartPrepare(const EngineRequest& request);
+  void StopPreparing();
+  void Free(std::unique_lock<std::mutex>& lock, std::unique_ptr<EngineUpdate> spent,
+            std::unique_ptr<BackgroundTask> ended = nullptr);
   void RunPrepare(const EngineRequest& request, const std::stop_token& stop);
   Status FinishApply(const ApplyChoices& choices);
   void NoteResumed(std::uint64_t now);
   void StopFollowing();
   Status ReleaseSession();
+  Status RunRebuild(const EngineRequest& request, ReceiverState before);
   Status EndRebuild(ReceiverState state, const Status& status);
   Status FinishRebuild(const std::vector<std::uint64_t>& held, Pause pause);
   void NoteStart();
@@ -121,6 +129,7 @@ class ReceiverCore : public Followed {
   ReceiverState state_ = ReceiverState::kIdle;
   bool ready_ = false;
   bool rebuilding_ = false;
+  bool freeing_ = false;  // What an update held that was given up; nothing is staged meanwhile.
   // Messages are kept as statuses: moving to another state, with a gate closed perhaps, needs no
   // memory then.
   Status why_;       // What is to be said of the state.
@@ -128,6 +137,9 @@ class ReceiverCore : public Followed {
   std::string session_;
   EngineRequest asked_;      // What the session was begun with.
   std::vector<Part> parts_;  // By lineage.
+  EngineRequest rebuild_asked_;  // The last rebuild, and how often it has failed since.
+  bool is_rebuild_due_ = false;  // It failed midway, of what may be better later.
+  std::uint64_t rebuild_failures_ = 0;
   Status failure_;
   std::uint64_t update_failures_ = 0;
   std::uint64_t pause_failures_ = 0;
@@ -135,7 +147,11 @@ class ReceiverCore : public Followed {
   // Owned by whoever moved the state to preparing, applying or resuming.
   std::unique_ptr<EngineUpdate> prepared_;
 
+  // No server of a store is waited for any more.
+  std::atomic<bool> gives_up_{false};
   std::unique_ptr<BackgroundTask> prepare_task_;
+  bool stop_prepare_ = false;  // The task that is about to be started.
+  std::atomic<bool> follows_{false};
   Follower follower_{*this};
   std::mutex follow_mutex_;  // For the next one; not held by a follower.
   std::unique_ptr<BackgroundTask> follow_task_;

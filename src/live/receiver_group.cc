@@ -144,6 +144,7 @@ Status ReceiverGroup::Rebuild(std::uint64_t target_version) {
   return impl_->Rebuild(impl_->RequestOfAll(part));
 }
 Status ReceiverGroup::Release() { return impl_->Release(); }
+void ReceiverGroup::GiveUpStore() { impl_->GiveUpStore(); }
 Status ReceiverGroup::Follow(std::chrono::milliseconds interval) { return impl_->Follow(interval); }
 
 // Of one moment: once more where an update has moved a lineage in between.

@@ -7,12 +7,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <new>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "base/failing_new.h"
@@ -29,22 +32,26 @@ namespace {
 
 using test::PublishOf;
 
-enum class Lack { kNothing, kThreads, kMemoryForThreads, kMemory };
+enum class Lack { kNothing, kThreads, kMemoryForThreads, kMemory, kStore };
 
 void RunOut() { std::rethrow_exception(std::make_exception_ptr(std::bad_alloc())); }
 
 class PoorStore final : public ForwardingStore {
  public:
-  PoorStore(std::unique_ptr<Store> inner, const Lack& lack)
+  PoorStore(std::unique_ptr<Store> inner, const std::atomic<Lack>& lack)
       : ForwardingStore(std::move(inner)), lack_(lack) {}
 
   Result<ByteVector> Get(const std::string& name, std::uint64_t size_max) override {
     if (lack_ == Lack::kMemory) RunOut();
     return ForwardingStore::Get(name, size_max);
   }
+  Result<std::vector<std::string>> List(const std::string& prefix) override {
+    if (lack_ == Lack::kStore) return Unavailable("the store is away");
+    return ForwardingStore::List(prefix);
+  }
 
  private:
-  const Lack& lack_;
+  const std::atomic<Lack>& lack_;
 };
 
 class PoorEnvironment final : public ForwardingEnvironment {
@@ -74,7 +81,7 @@ class PoorEnvironment final : public ForwardingEnvironment {
     return std::unique_ptr<Store>(std::make_unique<PoorStore>(std::move(store), lack));
   }
 
-  Lack lack = Lack::kNothing;
+  std::atomic<Lack> lack{Lack::kNothing};
 };
 
 TEST(ReceiverMemoryTest, AnUpdateThatCannotBePreparedHasFailed) {
@@ -175,6 +182,59 @@ TEST_F(NoMemoryTest, AnUpdateEndsAndNoGateStaysClosed) {
 
 TEST_F(NoMemoryTest, ARebuildEndsAndNoGateStaysClosed) {
   ForEachLack([&](const std::string&) { return receiver_->Rebuild(0); });
+}
+
+// A rebuild that memory failed midway is begun again by the follower, for as long as it takes.
+class RebuildAgainTest : public NoMemoryTest {
+ protected:
+  RebuildAgainTest() {
+    receiver_.reset();
+    ReceiverOptions options = Options();
+    options.catch_up = false;
+    receiver_ = ReceiverInternals::Open(options, environment_).value();
+    for (long allocations = 0; receiver_->status().state != ReceiverState::kPoisoned;
+         ++allocations) {
+      EXPECT_FALSE(Suffices(allocations, [&] { return receiver_->Rebuild(std::nullopt); }));
+    }
+  }
+
+  bool Comes(const std::function<bool(const ReceiverStatus&)>& what) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!what(receiver_->status())) {
+      if (std::chrono::steady_clock::now() > until) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+  }
+  static bool Tells(const ReceiverStatus& status) {
+    return status.message.find("the follower rebuilds again (") != std::string::npos;
+  }
+
+  PoorEnvironment environment_;
+};
+
+TEST_F(RebuildAgainTest, ByTheFollowerAlone) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(receiver_->status().state, ReceiverState::kPoisoned);
+  EXPECT_FALSE(Tells(receiver_->status())) << receiver_->status().message;
+  ASSERT_TRUE(receiver_->Follow(std::chrono::milliseconds(1)).ok());
+  EXPECT_TRUE(Comes([](const ReceiverStatus& status) { return status.ready; }));
+  EXPECT_EQ(receiver_->status().message, "");
+  ExpectLive(1);
+}
+
+TEST_F(RebuildAgainTest, AndTheStatusSaysSo) {
+  environment_.lack = Lack::kStore;
+  ASSERT_TRUE(receiver_->Follow(std::chrono::milliseconds(1)).ok());
+  EXPECT_TRUE(Comes(Tells)) << receiver_->status().message;
+  EXPECT_TRUE(Comes([](const ReceiverStatus& status) {
+    return status.message.find("rebuilds again (3 failed so far)") != std::string::npos;
+  })) << receiver_->status().message;
+  EXPECT_FALSE(receiver_->status().ready);
+  EXPECT_EQ(receiver_->status().failure, StatusCode::kTainted);
+  environment_.lack = Lack::kNothing;
+  EXPECT_TRUE(Comes([](const ReceiverStatus& status) { return status.ready; }));
+  ExpectLive(1);
 }
 
 }  // namespace

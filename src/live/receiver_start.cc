@@ -6,6 +6,7 @@
 
 #include "base/out_of_memory.h"
 #include "live/receiver_core.h"
+#include "segue/give_up.h"
 
 namespace segue {
 namespace {
@@ -18,6 +19,13 @@ Status CheckpointBeyond(const ReceiverOptions& options, std::uint64_t held) {
                          " that is asked for: Segue only goes forward; start from a checkpoint of "
                          "version " +
                          wanted + " or of an earlier one");
+}
+
+// Memory or a server is there again; tainted: an apply on the way from the checkpoint failed, which
+// does not say of what.
+bool MayBeBetterLater(StatusCode code) {
+  return code == StatusCode::kResourceExhausted || code == StatusCode::kUnavailable ||
+         code == StatusCode::kTainted;
 }
 
 }  // namespace
@@ -112,16 +120,43 @@ Status ReceiverCore::CatchUp(const EngineRequest& request, bool reopen) {
 
 // Every step ends in a status, also where memory runs out: what holds the gates comes to an end.
 Status ReceiverCore::Rebuild(const EngineRequest& request) {
-  const std::vector<std::uint64_t> held = held_versions();
+  // Copied before anything is changed: memory may run out meanwhile.
+  EngineRequest asked = request;
   ReceiverState before;
   {
     const std::lock_guard lock(mutex_);
     if (IsBusy()) return InProgress();
-    before = std::exchange(state_, ReceiverState::kApplying);
     session_ = "rebuild";
+    before = std::exchange(state_, ReceiverState::kApplying);
+    rebuilding_ = true;
+    rebuild_asked_ = std::move(asked);
+    is_rebuild_due_ = false;
+    rebuild_failures_ = 0;
+  }
+  return RunRebuild(request, before);
+}
+
+// By a follower, which is all that would: who asked for the first one has been told that it failed.
+Status ReceiverCore::RebuildAgain() {
+  EngineRequest request;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!is_rebuild_due_ || IsBusy()) return {};
+    request = rebuild_asked_;
+    is_rebuild_due_ = false;
+    state_ = ReceiverState::kApplying;
     rebuilding_ = true;
   }
-  Status so_far = CatchOutOfMemory([&] { return engine_.CheckRebuild(request); });
+  return RunRebuild(request, ReceiverState::kPoisoned);
+}
+
+Status ReceiverCore::RunRebuild(const EngineRequest& request, ReceiverState before) {
+  const GiveUpScope scope([this] { return gives_up_.load(); });
+  std::vector<std::uint64_t> held;
+  Status so_far = CatchOutOfMemory([&] {
+    held = held_versions();
+    return engine_.CheckRebuild(request);
+  });
   Pause pause;
   pause.started_ns = NowInNanoseconds();
   if (so_far.ok()) so_far = CatchOutOfMemory([this] { return engine_.Pause(); });
@@ -149,7 +184,11 @@ Status ReceiverCore::EndRebuild(ReceiverState state, const Status& status) {
   const std::lock_guard lock(mutex_);
   rebuilding_ = false;
   ++update_failures_;
-  if (state == ReceiverState::kPoisoned) ready_ = false;
+  if (state == ReceiverState::kPoisoned) {
+    ready_ = false;
+    is_rebuild_due_ = MayBeBetterLater(status.code());
+    ++rebuild_failures_;
+  }
   Status why = status;
   (void)CatchOutOfMemory([&]() -> Status {
     why = status.WithContext("rebuild failed");
@@ -167,6 +206,7 @@ Status ReceiverCore::FinishRebuild(const std::vector<std::uint64_t>& held, Pause
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < size(); ++i) NoteRebuilt(i, held[i], pause);
   rebuilding_ = false;
+  rebuild_failures_ = 0;
   ready_ = told.ok();
   Status why = told;
   (void)CatchOutOfMemory([&]() -> Status {

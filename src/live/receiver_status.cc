@@ -76,6 +76,7 @@ ReceiverStatus ReceiverCore::GetStatus(std::size_t i) const {
   const Status why_not = current.ok() ? CheckReady(i) : current;
   status.ready = why_not.ok();
   if (!why_not.ok() && !why_not.message().empty()) status.message = why_not.message();
+  status.message += RebuildNote();
   return status;
 }
 
@@ -104,6 +105,14 @@ Status ReceiverCore::CheckWeights() const {
     SEGUE_RETURN_IF_ERROR(engine_.Of(i, lineage.CheckHealth()));
   }
   return {};
+}
+
+// Lock held. What becomes of a rebuild that failed, where somebody sees to it.
+std::string ReceiverCore::RebuildNote() const {
+  if (rebuild_failures_ == 0 || !follows_) return "";
+  const std::string count = " (" + std::to_string(rebuild_failures_) + " failed so far)";
+  if (rebuilding_) return "; the follower rebuilds now" + count;
+  return is_rebuild_due_ ? "; the follower rebuilds again" + count : "";
 }
 
 // Lock held. Not OK without a message: `why_` has the reason.

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "segue/give_up.h"
 #include "store/http_store.h"
 
 namespace segue {
@@ -21,6 +22,8 @@ constexpr std::size_t kIdSize = 16;
 // After a failure a relay is not asked for so long; one that lied, or was too slow, for longer.
 constexpr std::chrono::seconds kRestAfterFailure{10};
 constexpr std::chrono::seconds kRestAfterHarm{600};
+// Between two looks at whether to go on, while another fetches the object.
+constexpr std::chrono::milliseconds kGivenUpLook{100};
 
 bool IsHex(std::string_view text) {
   return text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
@@ -132,15 +135,11 @@ Status RelayStore::Fetch(const std::string& name, const std::string& via) {
   }
   std::unique_lock lock(mutex_);
   if (IsKept(name)) return {};
-  if (const auto found = flights_.find(name); found != flights_.end()) {
+  for (auto found = flights_.find(name); found != flights_.end(); found = flights_.find(name)) {
     const std::shared_ptr<Flight> flight = found->second;
-    const auto landed = [&] { return flight->landed; };
-    if (via.empty()) {
-      landed_.wait(lock, landed);
-    } else if (!landed_.wait_for(lock, options_.wait, landed)) {
-      return Unavailable("'" + name + "' is on its way");
-    }
-    return flight->outcome;
+    SEGUE_RETURN_IF_ERROR(AwaitLanding(lock, *flight, name, via));
+    // What another has given up is begun anew by who still wants it.
+    if (!flight->given_up) return flight->outcome;
   }
   const auto flight = std::make_shared<Flight>();
   flights_[name] = flight;
@@ -148,10 +147,23 @@ Status RelayStore::Fetch(const std::string& name, const std::string& via) {
   Status outcome = Lead(name, via);
   lock.lock();
   flight->landed = true;
+  flight->given_up = !outcome.ok() && GiveUpScope::IsGivenUp();
   flight->outcome = outcome;
   flights_.erase(name);
   landed_.notify_all();
   return outcome;
+}
+
+// Our own receiver waits for as long as it wants the object, others as long as they may.
+Status RelayStore::AwaitLanding(std::unique_lock<std::mutex>& lock, const Flight& flight,
+                                const std::string& name, const std::string& via) {
+  const auto until = via.empty() ? Clock::time_point::max() : Clock::now() + options_.wait;
+  const auto landed = [&] { return flight.landed; };
+  while (!landed_.wait_until(lock, std::min(until, Clock::now() + kGivenUpLook), landed)) {
+    if (Clock::now() >= until) return Unavailable("'" + name + "' is on its way");
+    if (GiveUpScope::IsGivenUp()) return Unavailable("the wait for '" + name + "' was given up");
+  }
+  return {};
 }
 
 Status RelayStore::Lead(const std::string& name, const std::string& via) {
@@ -177,7 +189,7 @@ Status RelayStore::FetchFromRelay(std::size_t source, const std::string& name,
   options.has_listing = false;
   Pace pace(options_.pace);
   options.client.given_up = [&pace, stop = options_.client.given_up] {
-    return pace.TooSlow() || (stop && stop());
+    return pace.TooSlow() || GiveUpScope::IsGivenUp() || (stop && stop());
   };
   SEGUE_ASSIGN_OR_RETURN(const std::unique_ptr<HttpStore> relay, HttpStore::Open(options));
   std::uint64_t bytes = 0;
@@ -187,7 +199,8 @@ Status RelayStore::FetchFromRelay(std::size_t source, const std::string& name,
   // One that has not the object answers, and may have the next.
   const bool absent = fetched.code() == StatusCode::kNotFound;
   const bool too_large = fetched.code() == StatusCode::kResourceExhausted;
-  if (!fetched.ok() && !absent && !too_large) Rest(source, kRestAfterFailure);
+  const bool failed = !fetched.ok() && !absent && !too_large && !GiveUpScope::IsGivenUp();
+  if (failed) Rest(source, kRestAfterFailure);
   const std::lock_guard lock(mutex_);
   if (fetched.ok()) statistics_.relay_bytes += bytes;
   if (fetched.code() == StatusCode::kCorruption) ++statistics_.lies;

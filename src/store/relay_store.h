@@ -101,12 +101,15 @@ class RelayStore : public Store {
   // One fetch, which others of the same object wait for.
   struct Flight {
     bool landed = false;
+    bool given_up = false;  // By its caller (segue/give_up.h), whatever the outcome.
     Status outcome;
   };
 
   RelayStore(std::unique_ptr<Store> origin, const Options& options, ScratchDirectory directory,
              std::unique_ptr<DirStore> kept);
 
+  Status AwaitLanding(std::unique_lock<std::mutex>& lock, const Flight& flight,
+                      const std::string& name, const std::string& via);
   Status Lead(const std::string& name, const std::string& via);
   Status FetchFromRelay(std::size_t source, const std::string& name, const std::string& via);
   // Copies an object into kept() if it has the hash of its name. `pace`: of a relay; null: it is

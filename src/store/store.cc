@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "segue/give_up.h"
 #include "segue/token.h"
 #include "store/archive.h"
 #include "store/dir_store.h"
@@ -62,10 +63,15 @@ std::string_view SchemeOf(std::string_view url) {
 
 using GivenUp = std::function<bool()>;
 
+// The store's owner, or who calls it, wants no more.
+GivenUp OrByCaller(const GivenUp& given_up) {
+  return [given_up] { return GiveUpScope::IsGivenUp() || (given_up && given_up()); };
+}
+
 Result<std::unique_ptr<Store>> OpenHttpStore(const std::string& url, const GivenUp& given_up) {
   HttpStore::Options options;
   options.url = url;
-  options.client.given_up = given_up;
+  options.client.given_up = OrByCaller(given_up);
   SEGUE_ASSIGN_OR_RETURN(options.token, TokenFromEnvironment("SEGUE_STORE_TOKEN"));
   SEGUE_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, HttpStore::Open(options));
   return store;
@@ -73,7 +79,7 @@ Result<std::unique_ptr<Store>> OpenHttpStore(const std::string& url, const Given
 
 Result<std::unique_ptr<Store>> OpenS3Store(const std::string& url, const GivenUp& given_up) {
   SEGUE_ASSIGN_OR_RETURN(S3Options options, S3Options::FromEnvironment(url));
-  options.client.given_up = given_up;
+  options.client.given_up = OrByCaller(given_up);
   SEGUE_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, S3Store::Open(options));
   return store;
 }

@@ -72,7 +72,8 @@ class Store {
 // SEGUE_STORE_TOKEN; "s3://BUCKET/PREFIX", with the usual AWS_... variables. Other schemes:
 // Unsupported. A dir store need not exist yet when `create` is set; otherwise NotFound. `given_up`,
 // where given, is asked at least every second while a server is waited for, here and in every later
-// call, from their threads: true ends the call (Unavailable), and so all that follow.
+// call, from their threads: true ends the call (Unavailable), and so all that follow. So do a
+// caller's own scopes (segue/give_up.h).
 Result<std::unique_ptr<Store>> OpenStore(const std::string& url, bool create,
                                          const std::function<bool()>& given_up = {});
 
