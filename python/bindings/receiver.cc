@@ -249,7 +249,7 @@ void BindCalls(nb::class_<ReceiverHandle>& receiver) {
         request.session = std::move(session);
         request.target_version = to;
         request.base_version = base;
-        self.Use([&](Receiver& used) { return used.Prepare(request); }, kRebuildingCall);
+        self.Use([&](Receiver& used) { return used.Prepare(request); }, kUpdatingCall);
       },
       nb::arg("session"), nb::arg("to").none(), nb::arg("base").none());
   receiver.def(
@@ -283,7 +283,7 @@ void BindCalls(nb::class_<ReceiverHandle>& receiver) {
               SEGUE_RETURN_IF_ERROR(self.CheckOutside());
               return used.Rebuild(to);
             },
-            kUpdatingCall);
+            kRebuildingCall);
       },
       nb::arg("to").none());
   receiver.def(

@@ -5,6 +5,7 @@ wrong."""
 
 import mmap
 import os
+import pickle
 import time
 import warnings
 
@@ -368,6 +369,25 @@ def test_an_update_inside_ones_own_step_is_refused_at_once(run):
                 call()
     assert time.monotonic() - began < 10
     assert run.receiver.update().target_version == 1
+
+
+def test_counts_are_of_what_happened_since_the_opening(run):
+    counts = run.receiver.counts
+    assert (counts.newest_version, counts.update_failures, counts.pause_failures) == (0, 0, 0)
+    assert sum(counts.pauses.counts) == 0 and counts.pauses.seconds == 0
+    pause = run.receiver.update().pause_s
+    with pytest.raises(segue.NotFoundError):
+        run.receiver.update(to=99)
+    counts = run.receiver.counts
+    assert isinstance(counts, segue.ReceiverCounts) and isinstance(counts.pauses, segue.PauseCounts)
+    assert (counts.newest_version, counts.look_failures, counts.update_failures) == (1, 0, 1)
+    assert counts.pauses.seconds == pytest.approx(pause)
+    place = sum(bound < pause for bound in segue.PauseCounts.BOUNDS)
+    assert counts.pauses.counts == [int(i == place) for i in range(len(counts.pauses.counts))]
+    assert len(counts.pauses.counts) == len(segue.PauseCounts.BOUNDS) + 1
+    assert counts.as_dict()["pauses"]["seconds"] == counts.pauses.seconds
+    again = pickle.loads(pickle.dumps(counts))
+    assert again.as_dict() == counts.as_dict()
 
 
 def test_waits_are_told_whole(run):

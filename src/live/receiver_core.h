@@ -135,8 +135,8 @@ class ReceiverCore : public Followed {
   Status why_;       // What is to be said of the state.
   Status look_why_;  // Why a follower does not go on, while `why_` says nothing.
   std::string session_;
-  EngineRequest asked_;      // What the session was begun with.
-  std::vector<Part> parts_;  // By lineage.
+  EngineRequest asked_;          // What the session was begun with.
+  std::vector<Part> parts_;      // By lineage.
   EngineRequest rebuild_asked_;  // The last rebuild, and how often it has failed since.
   bool is_rebuild_due_ = false;  // It failed midway, of what may be better later.
   std::uint64_t rebuild_failures_ = 0;

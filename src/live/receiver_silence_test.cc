@@ -20,6 +20,10 @@
 #include "store/testing.h"
 
 namespace segue {
+
+// Of store/testing.h, for its servers alone.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StoreConformance);
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
