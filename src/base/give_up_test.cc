@@ -32,7 +32,7 @@ TEST(GiveUp, AnyOfThemIsEnough) {
 TEST(GiveUp, IsOfItsThreadAlone) {
   const GiveUpScope scope([] { return true; });
   bool elsewhere = true;
-  std::thread([&] { elsewhere = GiveUpScope::IsGivenUp(); }).join();
+  std::jthread([&] { elsewhere = GiveUpScope::IsGivenUp(); }).join();
   EXPECT_FALSE(elsewhere);
   EXPECT_TRUE(GiveUpScope::IsGivenUp());
 }

@@ -72,7 +72,7 @@ class FallingSilent {
     }
     asked_ = false;
     if (path.ends_with('/')) return Listing(root_ + path);
-    if (!std::filesystem::exists(root_ + path)) return ScriptedServer::Whole("404 None", "");
+    if (!FileExists(root_ + path)) return ScriptedServer::Whole("404 None", "");
     const std::string whole(AsText(ReadFile(root_ + path, 1u << 30).value()));
     if (request.starts_with("HEAD")) {
       return "HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(whole.size()) + "\r\n\r\n";
