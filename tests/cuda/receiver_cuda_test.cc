@@ -5,8 +5,11 @@
 // binding, updates in every profile, views, a wrong base, scrub, rebuild, a driver that fails.
 #include <gtest/gtest.h>
 
+#include <charconv>
 #include <cstdlib>
+#include <functional>
 #include <future>
+#include <optional>
 #include <thread>
 
 #include "checkpoint/checkpoint.h"
@@ -262,15 +265,106 @@ TEST_F(ReceiverCudaTest, StatusAnswersWhileADeviceTakesItsTimeToGiveMemoryBack) 
   ASSERT_TRUE(receiver->Prepare(request).ok());
   ASSERT_TRUE(receiver->WaitPrepared().ok());
   ASSERT_TRUE(receiver->Apply("a").ok());
-  std::future<ReceiverState> state;
-  auto ask = [&] {
-    state = std::async(std::launch::async, [&] { return receiver->status().state; });
-    EXPECT_EQ(state.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  const auto state_meanwhile = [&](const std::function<Status()>& call) {
+    std::future<ReceiverState> state;
+    auto ask = [&] {
+      state = std::async(std::launch::async, [&] { return receiver->status().state; });
+      EXPECT_EQ(state.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+    };
+    fake_.Hook("cuMemFree_v2", ask);
+    const Status called = call();
+    EXPECT_TRUE(called.ok()) << called.ToString();
+    EXPECT_TRUE(state.valid());
+    return state.valid() ? state.get() : ReceiverState::kIdle;
   };
-  fake_.Hook("cuMemFree_v2", ask);
-  ASSERT_TRUE(receiver->Resume("a").ok());
-  ASSERT_TRUE(state.valid());
-  EXPECT_EQ(state.get(), ReceiverState::kResuming);
+  EXPECT_EQ(state_meanwhile([&] { return receiver->Resume("a"); }), ReceiverState::kResuming);
+  Advance(2);
+  request.session = "b";
+  ASSERT_TRUE(receiver->Prepare(request).ok());
+  ASSERT_TRUE(receiver->WaitPrepared().ok());
+  EXPECT_EQ(state_meanwhile([&] { return receiver->Abort("b"); }), ReceiverState::kAborted);
+  request.session = "c";
+  ASSERT_TRUE(receiver->Prepare(request).ok());
+  ASSERT_TRUE(receiver->WaitPrepared().ok());
+  ASSERT_TRUE(receiver->Apply("c").ok());
+  ASSERT_TRUE(receiver->Resume("c").ok());
+  ExpectLive(2);
+}
+
+// A prepare that was aborted gives memory back behind its end; the next one waits for that.
+TEST_F(ReceiverCudaTest, StatusAnswersWhileTheNextUpdateWaitsForMemoryOfTheOneBefore) {
+  Advance(1);
+  BoundModel model = Bind();
+  model.device_options.keep_slots = false;
+  const auto receiver = Must(Receiver::Open(Options(), std::move(model)));
+  const auto request = [](const char* session) {
+    PrepareRequest made;
+    made.session = session;
+    return made;
+  };
+  std::future<Status> aborted;
+  std::future<Status> next;
+  std::optional<ReceiverState> state;
+  std::function<void()> at_free = [&] {
+    if (receiver->status().state != ReceiverState::kAborted) {
+      fake_.Hook("cuMemFree_v2", at_free);
+      return;
+    }
+    next = std::async(std::launch::async, [&] { return receiver->Prepare(request("b")); });
+    auto asked = std::async(std::launch::async, [&] {
+      while (receiver->status().state == ReceiverState::kAborted) std::this_thread::yield();
+      return receiver->status().state;
+    });
+    ASSERT_EQ(asked.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+    state = asked.get();
+  };
+  auto in_preflight = [&] {
+    aborted = std::async(std::launch::async, [&] { return receiver->Abort("a"); });
+    std::this_thread::sleep_for(milliseconds(50));
+    fake_.Hook("cuMemFree_v2", at_free);
+  };
+  fake_.Hook("cuLaunchKernel", in_preflight);
+  ASSERT_TRUE(receiver->Prepare(request("a")).ok());
+  EXPECT_EQ(receiver->WaitPrepared().code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(aborted.get().ok());
+  while (receiver->status().session != "b") std::this_thread::yield();
+  EXPECT_TRUE(next.get().ok());
+  EXPECT_EQ(state, ReceiverState::kPreparing);
+  ASSERT_TRUE(receiver->WaitPrepared().ok());
+  ASSERT_TRUE(receiver->Apply("b").ok());
+  ASSERT_TRUE(receiver->Resume("b").ok());
+  ExpectLive(1);
+}
+
+// Who begins while another gives memory back waits for that, so that both never hold theirs.
+TEST_F(ReceiverCudaTest, NothingIsStagedWhileMemoryIsGivenBack) {
+  Advance(1);
+  const auto receiver = Must(Receiver::Open(Options(), Bind()));
+  PrepareRequest request;
+  request.session = "a";
+  ASSERT_TRUE(receiver->Prepare(request).ok());
+  ASSERT_TRUE(receiver->WaitPrepared().ok());
+  std::future<Status> begun;
+  std::uint64_t held = 0;
+  auto ask = [&] {
+    begun = std::async(std::launch::async, [&] {
+      PrepareRequest next;
+      next.session = "b";
+      return receiver->Prepare(next);
+    });
+    EXPECT_EQ(begun.wait_for(milliseconds(200)), std::future_status::timeout);
+    held = fake_.Count().launches;
+  };
+  fake_.Hook("cuCtxPushCurrent_v2", ask);
+  const std::uint64_t before = fake_.Count().launches;
+  ASSERT_TRUE(receiver->Abort("a").ok());
+  EXPECT_EQ(held, before);
+  ASSERT_TRUE(begun.valid());
+  EXPECT_TRUE(begun.get().ok());
+  ASSERT_TRUE(receiver->WaitPrepared().ok());
+  ASSERT_TRUE(receiver->Apply("b").ok());
+  ASSERT_TRUE(receiver->Resume("b").ok());
+  ExpectLive(1);
 }
 
 TEST_F(ReceiverCudaTest, BoundWeightsNeedAGate) {
@@ -385,6 +479,35 @@ TEST_F(ReceiverCudaTest, AnUpdateThatDoesNotFitIsRefusedBeforeThePause) {
   EXPECT_NE(refused.message().find("memory_max"), std::string::npos) << refused.message();
   EXPECT_TRUE(receiver->status().ready);
   ExpectLive(0);
+}
+
+// What is said to be the least is enough, and one byte less is not.
+TEST_F(ReceiverCudaTest, ARefusalSaysTheLeastThatWouldDo) {
+  Advance(1, 300, "snappy-zstd");
+  const auto update_within = [&](std::uint64_t budget) -> Status {
+    BoundModel model = Bind();
+    model.device_options.memory_max = budget;
+    auto receiver = Receiver::Open(Options(), std::move(model));
+    if (!receiver.ok()) return receiver.status();
+    const Status updated = UpdateTo(**receiver, 1).status();
+    if (updated.ok()) ExpectLive(1);
+    return updated;
+  };
+  std::uint64_t budget = 1;
+  int refusals = 0;
+  for (Status status = update_within(budget); !status.ok(); status = update_within(budget)) {
+    ASSERT_EQ(status.code(), StatusCode::kResourceExhausted) << status.ToString();
+    const std::size_t place = status.message().find("at least ");
+    ASSERT_NE(place, std::string::npos) << status.message();
+    const char* const text = status.message().c_str() + place + 9;
+    std::uint64_t least = 0;
+    (void)std::from_chars(text, status.message().c_str() + status.message().size(), least);
+    ASSERT_GT(least, budget) << status.message();
+    budget = least;
+    ++refusals;
+  }
+  EXPECT_LE(refusals, 2);  // Of binding, which does not know the update; of the update.
+  EXPECT_EQ(update_within(budget - 1).code(), StatusCode::kResourceExhausted);
 }
 
 TEST_F(ReceiverCudaTest, AClearGivesStagingBackAndTheNextUpdateTakesItAgain) {

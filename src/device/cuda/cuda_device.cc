@@ -79,6 +79,7 @@ class CudaDevice final : public Accelerator {
     return writes ? pause_stream_.get() : stream_.get();
   }
   void ParkSlots(const std::mutex& held);
+  Status LoadScan(std::span<const ChunkWork> batch);
   Status WaitForReaders();
   Status GetReady();
   Status RunSparse(Kernel kernel, std::size_t row_count);
@@ -394,16 +395,30 @@ Status CudaDevice::Scan(std::span<const ChunkWork> batch) {
   const Call call(*this, scan_mutex_);
   SEGUE_RETURN_IF_ERROR(call.status());
   const CUstream stream = scan_.stream.get();
-  if (!scan_.slots) {
-    SEGUE_ASSIGN_OR_RETURN(scan_.slots, GroupSlots::Make(staging_.memory(), 0, {}));
-  }
-  SEGUE_RETURN_IF_ERROR(
-      scan_.views.LoadViews(staging_.memory(), scan_.slots->host(), stream, batch));
+  SEGUE_RETURN_IF_ERROR(LoadScan(batch));
   const auto take = [&](std::size_t index, const RowSums& found) {
     batch[index].part->before = BeforeOf(found);
   };
   return RunAll(*kernels_, *scan_.dense, *scan_.slots,
                 {Kernel::kDenseScan, &scan_.views, batch, {}, take}, stream);
+}
+
+// Where it is refused, an update finds no room beside it either: what both want is said at once.
+Status CudaDevice::LoadScan(std::span<const ChunkWork> batch) {
+  const StagingMemory& memory = staging_.memory();
+  const auto refused = [&](const Status& status, std::uint64_t scan) {
+    return memory.Refusal(status, scan + staging_.least_size(),
+                          "a scan with the smallest update beside it");
+  };
+  if (!scan_.slots) {
+    auto made = GroupSlots::Make(memory, 0, {});
+    const std::uint64_t least = GroupSlots::LeastSize(0) + LoadedBatch::SizeOfViews(batch);
+    if (!made.ok()) return refused(made.status(), least);
+    scan_.slots = std::move(made).value();
+  }
+  const Status loaded =
+      scan_.views.LoadViews(memory, scan_.slots->host(), scan_.stream.get(), batch);
+  return loaded.ok() ? loaded : refused(loaded, LoadedBatch::SizeOfViews(batch));
 }
 
 Status CudaDevice::Write(std::span<const ChunkWork> batch) {

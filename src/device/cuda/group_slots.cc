@@ -23,6 +23,11 @@ constexpr std::uint64_t kSumsSize = GroupSlots::kGroupRowsMax * sizeof(RowSums);
 
 std::uint64_t Aligned(std::uint64_t size) { return DivideUp(size, kAlignment) * kAlignment; }
 
+// Two of everything, on either side.
+std::uint64_t SizeOf(const GroupSizes& sizes) {
+  return 2 * (sizes.host + sizes.device + 2 * kRowsRoom + 2 * kSumsSize);
+}
+
 std::uint64_t RowCount(std::uint64_t chunk_size, std::uint64_t segment_size) {
   return std::max<std::uint64_t>(DivideUp(chunk_size, segment_size), 1);
 }
@@ -53,10 +58,13 @@ void AddTo(RowSums& sums, const RowSums& segment) {
 
 }  // namespace
 
+std::uint64_t GroupSlots::LeastSize(std::uint64_t chunk_size_max) {
+  return SizeOf({Aligned(chunk_size_max), Aligned(chunk_size_max)});
+}
+
 Result<GroupSlots> GroupSlots::MakeOf(const StagingMemory& memory, const GroupSizes& sizes) {
-  const std::uint64_t all = 2 * (sizes.host + sizes.device + 2 * kRowsRoom + 2 * kSumsSize);
   std::shared_ptr<const void> charge;
-  SEGUE_ASSIGN_OR_RETURN(charge, memory.Charge(all, "slots"));
+  SEGUE_ASSIGN_OR_RETURN(charge, memory.Charge(SizeOf(sizes), "slots"));
   return MakeAgain(memory, sizes, std::move(charge));
 }
 

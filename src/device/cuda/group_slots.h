@@ -64,6 +64,9 @@ class GroupSlots {
   static Result<GroupSlots> MakeAgain(const StagingMemory& memory, const GroupSizes& room,
                                       std::shared_ptr<const void> charge);
 
+  // Bytes of the smallest slots for such chunks.
+  static std::uint64_t LeastSize(std::uint64_t chunk_size_max);
+
   // In the budget; whoever holds it may have these slots again.
   const std::shared_ptr<const void>& charge() const { return charge_; }
   // Bytes of chunks that a group may have.

@@ -66,6 +66,15 @@ Status LoadedBatch::LoadViews(const StagingMemory& memory, Slots& slots, CUstrea
   return uploader.Finish();
 }
 
+std::uint64_t LoadedBatch::SizeOf(std::span<const ChunkWork> batch) {
+  LoadedBatch planned;
+  return planned.PlanViews(batch) + planned.PlanSparse(batch);
+}
+
+std::uint64_t LoadedBatch::SizeOfViews(std::span<const ChunkWork> batch) {
+  return LoadedBatch().PlanViews(batch);
+}
+
 void LoadedBatch::Forget() {
   views_.clear();
   sparse_.clear();

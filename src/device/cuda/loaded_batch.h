@@ -27,6 +27,10 @@ class LoadedBatch {
   Status LoadViews(const StagingMemory& memory, Slots& slots, CUstream stream,
                    std::span<const ChunkWork> batch);
 
+  // Bytes that Load() and LoadViews() take of the device's memory.
+  static std::uint64_t SizeOf(std::span<const ChunkWork> batch);
+  static std::uint64_t SizeOfViews(std::span<const ChunkWork> batch);
+
   // The batch is gone; its memory stays for the next one.
   void Forget();
 

@@ -97,6 +97,18 @@ Result<PinnedBuffer> StagingMemory::Host(std::uint64_t size) const {
   return buffer;
 }
 
+Status StagingMemory::Refusal(const Status& refused, std::uint64_t least,
+                              const std::string& who) const {
+  const StagingUse now = use();
+  const bool is_bound = refused.code() == StatusCode::kResourceExhausted && now.max != 0;
+  if (!is_bound || least <= now.max - now.bytes) return refused.WithContext(who);
+  const std::string taken =
+      now.bytes == 0 ? "" : ", with the " + std::to_string(now.bytes) + " that are taken";
+  return ResourceExhausted(who + " needs at least " + std::to_string(now.bytes + least) +
+                           " bytes for staging" + taken + "; memory_max allows " +
+                           std::to_string(now.max));
+}
+
 StagingUse StagingMemory::use() const {
   const std::lock_guard lock(ledger_->mutex);
   return ledger_->use;

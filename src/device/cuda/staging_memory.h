@@ -33,6 +33,10 @@ class StagingMemory {
   // The same memory for who has charged all of it already.
   StagingMemory Charged() const;
 
+  // What is said of `who`, which was refused and needs `least` bytes beside what is taken now: the
+  // sum that memory_max would have to be, where that is what is short.
+  Status Refusal(const Status& refused, std::uint64_t least, const std::string& who) const;
+
   StagingUse use() const;
   // One line on the standard error stream that says what is done instead, and why; once for each
   // `what`, since the next update may well end the same way.

@@ -19,6 +19,13 @@ std::string InPlaceOf(Decoder decoder, Decoder other) {
          std::string(DecoderName(other)) + "'";
 }
 
+// With the smallest slots, and compressed chunks on the host.
+std::uint64_t LeastSize(std::span<const ChunkWork> batch, std::uint64_t chunk_size_max) {
+  const auto sparse = std::ranges::count(batch, DeviceEncoding::kSparse, &ChunkWork::encoding);
+  return GroupSlots::LeastSize(chunk_size_max) + LoadedBatch::SizeOf(batch) +
+         2 * static_cast<std::uint64_t>(sparse) * sizeof(RowSums);
+}
+
 }  // namespace
 
 Status UpdateStaging::Choose(Decoders& decoders, const std::string& name, WorkerPool& pool,
@@ -171,7 +178,13 @@ Status UpdateStaging::Load(std::span<const ChunkWork> batch, CUstream stream) {
   holds_more_ = status.ok();
   if (status.ok()) return {};
   Release();
-  return status.WithContext("an update of " + std::to_string(batch.size()) + " chunks");
+  return memory_.Refusal(status, LeastSize(batch, chunk_size_max_),
+                         "an update of " + std::to_string(batch.size()) + " chunks");
+}
+
+Status UpdateStaging::MakeSlots() {
+  const Status made = MakeSlots(wish_);
+  return made.ok() ? made : memory_.Refusal(made, least_size(), "a call on chunks");
 }
 
 }  // namespace segue::cuda

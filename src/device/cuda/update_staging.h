@@ -38,7 +38,7 @@ class UpdateStaging {
   // Forgets the batch; its memory stays for the next one.
   void Unload();
   // Slots as the batch wants them, or as large as usual.
-  Status MakeSlots() { return MakeSlots(wish_); }
+  Status MakeSlots();
   // Between calls: the slots go, and while a batch is loaded their place in the budget stays, so
   // that nobody else has it when the apply takes them again.
   void ParkSlots();
@@ -47,6 +47,8 @@ class UpdateStaging {
   // The slots too.
   void Release();
 
+  // Of slots, for an update of next to nothing.
+  std::uint64_t least_size() const { return GroupSlots::LeastSize(chunk_size_max_); }
   const StagingMemory& memory() const { return memory_; }
   const LoadedBatch& loaded() const { return loaded_; }
   std::size_t loaded_count() const { return loaded_count_; }  // Chunks.
