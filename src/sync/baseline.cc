@@ -23,7 +23,7 @@ constexpr std::uint64_t kAlignment = 64;
 }  // namespace
 
 Baseline::Baseline(const Plan& plan, const BaselinePlace& place, unsigned threads)
-    : plan_(plan), place_(place), digests_(plan.tensors().size()) {
+    : plan_(plan), place_(place), threads_(threads), digests_(plan.tensors().size()) {
   if (is_on_device()) {
     device_ = place.accelerator;
   } else {
@@ -38,10 +38,10 @@ Result<std::unique_ptr<Baseline>> Baseline::Copy(const Plan& plan, const TensorS
   auto baseline = std::unique_ptr<Baseline>(new Baseline(plan, place, threads));
   SEGUE_RETURN_IF_ERROR(baseline->Allocate(owned));
   if (place.differ == nullptr) {
-    SEGUE_RETURN_IF_ERROR(baseline->SumUp(owned, &source, threads));
+    SEGUE_ASSIGN_OR_RETURN(baseline->digests_, baseline->SumUp(&source));
   } else {
     SEGUE_RETURN_IF_ERROR(baseline->CopyThrough(owned, source));
-    SEGUE_RETURN_IF_ERROR(baseline->Finish(owned, threads));
+    SEGUE_ASSIGN_OR_RETURN(baseline->digests_, baseline->SumUp());
   }
   return baseline;
 }
@@ -54,12 +54,8 @@ Result<std::unique_ptr<Baseline>> Baseline::Read(const Plan& plan, const TensorS
   for (std::size_t tensor = 0; tensor < plan.tensors().size(); ++tensor) {
     if (owned.Contains(tensor)) SEGUE_RETURN_IF_ERROR(baseline->ReadOne(read, tensor));
   }
-  SEGUE_RETURN_IF_ERROR(baseline->Finish(owned, threads));
+  SEGUE_ASSIGN_OR_RETURN(baseline->digests_, baseline->SumUp());
   return baseline;
-}
-
-Status Baseline::Finish(const TensorSet& owned, unsigned threads) {
-  return is_on_device() ? SumUpOnDevice(owned) : SumUp(owned, nullptr, threads);
 }
 
 // A device's memory is filled by way of the host's, one tensor at a time.
@@ -120,25 +116,32 @@ Status Baseline::Allocate(const TensorSet& owned) {
   return {};
 }
 
-Status Baseline::SumUp(const TensorSet& owned, const ModelView* source, unsigned threads) {
+Result<std::vector<Digest>> Baseline::SumUp(const ModelView* source) {
+  std::vector<Digest> digests(plan_.tensors().size());
+  if (is_on_device()) {
+    SEGUE_RETURN_IF_ERROR(SumUpOnDevice(digests));
+    return digests;
+  }
   std::mutex mutex;
-  return ParallelFor(plan_.chunk_count(), threads, [&](std::size_t number, unsigned) -> Status {
+  const auto sum_up = [&](std::size_t number, unsigned) -> Status {
     const ChunkPlace place = plan_.Chunk(number);
-    if (!owned.Contains(place.tensor)) return {};
+    if (!Owns(place.tensor)) return {};
     if (source != nullptr) std::memcpy(view_.Chunk(place), source->Chunk(place), place.size);
     const Digest sum = host::ActiveKernels().digest({place.tensor, place.offset / kDigestBlockSize},
                                                     view_.Chunk(place), place.size);
     const std::lock_guard lock(mutex);
-    digests_[place.tensor] += sum;
+    digests[place.tensor] += sum;
     return {};
-  });
+  };
+  SEGUE_RETURN_IF_ERROR(ParallelFor(plan_.chunk_count(), threads_, sum_up));
+  return digests;
 }
 
-Status Baseline::SumUpOnDevice(const TensorSet& owned) {
+Status Baseline::SumUpOnDevice(std::vector<Digest>& digests) {
   std::vector<ChunkWork> batch;
   for (std::uint64_t number = 0; number < plan_.chunk_count(); ++number) {
     const ChunkPlace place = plan_.Chunk(number);
-    if (!owned.Contains(place.tensor)) continue;
+    if (!Owns(place.tensor)) continue;
     ChunkWork work;
     work.width = place.width;
     work.key = {place.tensor, place.offset / kDigestBlockSize};
@@ -149,7 +152,7 @@ Status Baseline::SumUpOnDevice(const TensorSet& owned) {
   std::vector<PartSums> parts(batch.size());
   for (std::size_t i = 0; i < batch.size(); ++i) batch[i].part = &parts[i];
   SEGUE_RETURN_IF_ERROR(place_.accelerator->Scan(batch));
-  for (const ChunkWork& work : batch) digests_[work.key.tensor] += work.part->before;
+  for (const ChunkWork& work : batch) digests[work.key.tensor] += work.part->before;
   return {};
 }
 
@@ -160,6 +163,27 @@ Digest Baseline::digest() const {
 }
 
 Status Baseline::Prove(const StagedDelta& staged, const Digest& after) {
+  const Status proven = ProveChanges(staged, after);
+  const bool differs =
+      proven.code() == StatusCode::kCorruption || proven.code() == StatusCode::kVersionMismatch;
+  return differs ? FindFault(proven) : proven;
+}
+
+// Whose fault it is, a look at all bytes tells: a delta of a baseline that is no longer what was
+// published is right for nobody, and so is every later one.
+Status Baseline::FindFault(const Status& failure) {
+  SEGUE_ASSIGN_OR_RETURN(const std::vector<Digest> found, SumUp());
+  for (std::size_t tensor = 0; tensor < found.size(); ++tensor) {
+    if (found[tensor] == digests_[tensor]) continue;
+    return Tainted("the baseline's copy of tensor '" + plan_.tensors()[tensor].spec.name +
+                   "' is no longer what was published (memory that failed, or somebody else writes "
+                   "to it): open the publisher anew (" +
+                   failure.message() + ")");
+  }
+  return failure;
+}
+
+Status Baseline::ProveChanges(const StagedDelta& staged, const Digest& after) {
   Digest sum = digest();
   for (const ChunkRow& row : staged.rows()) {
     SEGUE_RETURN_IF_ERROR(CheckRow(row, plan_.Chunk(row.chunk)));

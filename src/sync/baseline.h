@@ -55,6 +55,7 @@ class Baseline {
 
   // Proves that the delta leads from these bytes to the digest `after` by rows that a reader takes;
   // changes nothing. Corruption: it does not, since what it was made of did not hold still.
+  // Tainted: the bytes are no longer those that were published, and the tensor is named.
   Status Prove(const StagedDelta& staged, const Digest& after);
   // Tainted: the delta did not lead to what it states, and the baseline is of no more use. Any
   // other failure: the baseline is as it was.
@@ -66,13 +67,16 @@ class Baseline {
   Status AllocateBytes();
   Status CopyThrough(const TensorSet& owned, const ModelView& source);
   Status ReadOne(const Reader& read, std::size_t tensor);
-  // Forms the digests; with `source` chunks are copied from it first.
-  Status SumUp(const TensorSet& owned, const ModelView* source, unsigned threads);
-  Status SumUpOnDevice(const TensorSet& owned);
-  Status Finish(const TensorSet& owned, unsigned threads);
+  bool Owns(std::size_t tensor) const { return view_.Tensor(tensor) != nullptr; }
+  // The digests of the bytes as they are, by tensor; with `source` chunks are copied from it first.
+  Result<std::vector<Digest>> SumUp(const ModelView* source = nullptr);
+  Status SumUpOnDevice(std::vector<Digest>& digests);
+  Status ProveChanges(const StagedDelta& staged, const Digest& after);
+  Status FindFault(const Status& failure);
 
   const Plan& plan_;
   const BaselinePlace place_;
+  const unsigned threads_;
   std::shared_ptr<std::byte> memory_;
   std::uint64_t size_ = 0;
   MutableModelView view_;

@@ -80,6 +80,30 @@ TEST_F(BaselineTest, MovesWithADelta) {
   EXPECT_EQ(baseline->TensorDigest(0), fresh->TensorDigest(0));
 }
 
+// A bit of the copy itself: what is made of it from then on is right for nobody.
+TEST_F(BaselineTest, ABaselineThatFailedIsNamedRatherThanWhoWrote) {
+  const auto baseline = Baseline::Copy(plan_, owned_, base_.view(), 2).value();
+  const Digest after = baseline->digest() + Difference().difference();
+  EXPECT_TRUE(baseline->Prove(Difference(), after).ok());
+  // The delta at fault, the baseline right.
+  EXPECT_EQ(baseline->Prove(Difference(), after + after).code(), StatusCode::kCorruption);
+  std::size_t changed = 0;
+  while (base_.Tensor(0)[changed] == target_.Tensor(0)[changed]) ++changed;
+  for (const bool before_it_was_compared : {true, false}) {
+    const auto flip = [&] {
+      const_cast<std::byte*>(baseline->Tensor(0))[changed] ^= std::byte{4};
+      if (before_it_was_compared) base_.Tensor(0)[changed] ^= std::byte{4};
+    };
+    flip();
+    const Status failed = baseline->Prove(Difference(), after);
+    EXPECT_EQ(failed.code(), StatusCode::kTainted) << failed.ToString();
+    EXPECT_NE(failed.message().find("tensor 'a'"), std::string::npos) << failed.message();
+    EXPECT_NE(failed.message().find("open the publisher anew"), std::string::npos);
+    flip();
+  }
+  EXPECT_TRUE(baseline->Prove(Difference(), after).ok());
+}
+
 TEST_F(BaselineTest, ADeltaOfOtherBytesIsSeen) {
   test::Model other(plan_, 9);
   const auto baseline = Baseline::Copy(plan_, owned_, other.view(), 2).value();
