@@ -78,6 +78,7 @@ Status ReceiverCore::Prepare(const EngineRequest& request) {
   asked_ = std::move(asked);
   why_ = {};
   stop_prepare_ = false;
+  ++prepare_count_;
   // The task before has ended or is about to: its state is no longer PREPARING.
   // Nothing is staged before what it holds is given back.
   Free(lock, std::move(prepared_), std::move(prepare_task_));
@@ -207,7 +208,12 @@ Status ReceiverCore::Abort(const std::string& session) {
   SEGUE_RETURN_IF_ERROR(CheckSession(session));
   if (state_ == ReceiverState::kPreparing) {
     StopPreparing();
-    AwaitPrepared(lock);
+    const std::uint64_t own = prepare_count_;
+    const auto has_ended = [&] {
+      return state_ != ReceiverState::kPreparing || prepare_count_ != own;
+    };
+    environment_.Await(lock, changed_, has_ended);
+    if (prepare_count_ != own) return {};  // It has ended, and another has begun since.
   }
   switch (state_) {
     case ReceiverState::kPrepared:

@@ -151,6 +151,7 @@ class ReceiverCore : public Followed {
   std::atomic<bool> gives_up_{false};
   std::unique_ptr<BackgroundTask> prepare_task_;
   bool stop_prepare_ = false;  // The task that is about to be started.
+  std::uint64_t prepare_count_ = 0;
   std::atomic<bool> follows_{false};
   Follower follower_{*this};
   std::mutex follow_mutex_;  // For the next one; not held by a follower.
