@@ -131,7 +131,10 @@ def distributed(world, text):
     world.names["fully_shard"] = lambda model: fully_shard(model, mesh=mesh)
     publisher = world.run(text)["publisher"]
     assert publisher.version == 3
+    whose = f"rank 0 of 1: <segue.Publisher of lineage 'run7' in {world.store!r}, "
+    assert whose + "baseline of " in repr(publisher)
     publisher.close()
+    assert whose + "closed>" in repr(publisher)
 
 
 def attach(world, text):
