@@ -3,10 +3,14 @@
 // segue serve: holds an engine's live weights in shared memory, keeps them in step with a store,
 // and answers over HTTP, until SIGINT or SIGTERM. The segment stays, unless --remove was given.
 #include <fmt/core.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <memory>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "cli/output.h"
@@ -28,6 +32,8 @@ constexpr std::uint64_t kScrubRate = 256ull << 20;
 constexpr std::chrono::milliseconds kLookInterval{100};
 // What fails again as before is told this often.
 constexpr std::chrono::seconds kRepeatInterval{10};
+// What the end may take before a store that hangs is looked for.
+constexpr std::chrono::seconds kStopTime{1};
 
 struct ServeArguments {
   ServeOptions options;
@@ -243,6 +249,34 @@ void Tell(const Server& server, bool json) {
   narrators.front().TellRepeats(Failures(server));
 }
 
+// Once it is to stop, and while it cannot: a file system that hangs lets nobody go.
+class StuckGuard {
+ public:
+  StuckGuard(const Server& server, const ServeArguments& arguments)
+      : thread_([&server, &arguments](const std::stop_token& stop) {
+          auto asked = std::chrono::steady_clock::time_point::max();
+          while (!stop.stop_requested()) {
+            std::this_thread::sleep_for(kLookInterval);
+            const auto now = std::chrono::steady_clock::now();
+            if (!StopRequested()) continue;
+            asked = std::min(asked, now);
+            if (now - asked >= kStopTime && server.IsStuck()) End(arguments);
+          }
+        }) {}
+
+ private:
+  [[noreturn]] static void End(const ServeArguments& arguments) {
+    if (arguments.remove) (void)RemoveSegments(arguments.options);
+    (void)std::fputs(
+        "segue serve: the store's file system does not answer: ended without waiting for it "
+        "(unavailable)\n",
+        stderr);
+    ::_exit(ExitCode(StatusCode::kUnavailable));
+  }
+
+  std::jthread thread_;
+};
+
 // A stop meanwhile ends what waits for the engine, and so the start.
 Status AwaitReady(Server& server) {
   while (!server.IsSettled(kLookInterval)) {
@@ -269,6 +303,7 @@ Result<Report> Serve(ServeArguments& arguments, bool json) {
   SEGUE_RETURN_IF_ERROR(AddHooks(arguments));
   const Result<std::unique_ptr<Server>> server = Server::Start(options);
   if (!server.ok()) return server.status();
+  const StuckGuard guard(*server.value(), arguments);
   const Status ready =
       WithProgress("serve", [&](const Progress&) { return AwaitReady(*server.value()); });
   if (!ready.ok()) return ready;

@@ -64,8 +64,13 @@ class Server {
   Status WaitReady();
   // Whether WaitReady() would return at once; waits for that no longer than this.
   bool IsSettled(std::chrono::milliseconds wait);
-  // Ends all requests and the receiver; the segment stays.
+  // Ends all requests and the receiver; the segment stays. Waits for a store in a directory as long
+  // as its file system does.
   void Stop();
+  // Whether a call of such a store has not returned for two seconds, while no engine is held for an
+  // update: a mount hangs, and so may Stop(). To end the process then is no worse than to wait.
+  // Called from any thread.
+  bool IsStuck() const;
   // "http://127.0.0.1:PORT".
   std::string url() const;
   // Of our own relay; empty where there is none. Once WaitReady() has returned.

@@ -25,11 +25,16 @@
 #include "server/endpoints.h"
 #include "server/http_listener.h"
 #include "server/relay_node.h"
+#include "server/store_waits.h"
 
 namespace segue {
 namespace {
 
-// The machine, but that no server of a store is waited for once this one is to stop.
+// A call of a store that has run for so long may never return.
+constexpr std::chrono::seconds kStuckAfter{2};
+
+// The machine, but that no server of a store is waited for once this one is to stop, and that it is
+// known how long a store's calls take.
 class ServingEnvironment final : public ForwardingLiveEnvironment {
  public:
   ServingEnvironment() : ForwardingLiveEnvironment(SystemLiveEnvironment()) {}
@@ -39,10 +44,14 @@ class ServingEnvironment final : public ForwardingLiveEnvironment {
     return [given_up = given_up_] { return given_up->load(); };
   }
   Result<std::unique_ptr<Store>> OpenStore(const std::string& url, bool create) override {
-    return segue::OpenStore(url, create, given_up());
+    const StoreWaits::Call call(*waits_);
+    SEGUE_ASSIGN_OR_RETURN(std::shared_ptr<Store> store, segue::OpenStore(url, create, given_up()));
+    return std::unique_ptr<Store>(std::make_unique<WaitedStore>(std::move(store), waits_));
   }
+  bool IsStuck() const { return waits_->Longest() >= kStuckAfter; }
 
  private:
+  const std::shared_ptr<StoreWaits> waits_ = std::make_shared<StoreWaits>();
   const std::shared_ptr<std::atomic<bool>> given_up_ = std::make_shared<std::atomic<bool>>(false);
 };
 
@@ -92,7 +101,25 @@ class Server::Impl {
     if (receiver_thread_.joinable()) receiver_thread_.join();
     if (relay_) relay_->Stop();
     if (receiver_) (void)receiver_->Release();
-    receiver_.reset();
+    std::unique_ptr<ReceiverGroup> gone;
+    {
+      const std::lock_guard lock(mutex_);
+      gone = std::move(receiver_);
+    }
+  }
+
+  // A rebuild may be what is stuck: whoever comes next begins it anew.
+  bool IsStuck() {
+    if (!environment_.IsStuck()) return false;
+    const std::lock_guard lock(mutex_);
+    if (!settled_ || !receiver_) return true;
+    const ReceiverStatus status = receiver_->status().front();
+    switch (status.state) {
+      case ReceiverState::kApplying: return status.session == "rebuild";
+      case ReceiverState::kApplied:
+      case ReceiverState::kResuming: return false;
+      default: return true;
+    }
   }
 
   std::string url() const { return listener_.url(); }
@@ -268,6 +295,7 @@ Server::~Server() = default;
 Status Server::WaitReady() { return impl_->WaitReady(); }
 bool Server::IsSettled(std::chrono::milliseconds wait) { return impl_->IsSettled(wait); }
 void Server::Stop() { impl_->Stop(); }
+bool Server::IsStuck() const { return impl_->IsStuck(); }
 std::string Server::url() const { return impl_->url(); }
 std::string Server::relay_url() const { return impl_->relay_url(); }
 ReceiverCounts Server::counts() const { return impl_->counts(); }
