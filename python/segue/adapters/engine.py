@@ -131,7 +131,7 @@ class EngineReceiver:
                     bindings.Checkpoint(side.options.checkpoint), side.model, self._topology,
                     static=side.options.static, probe=side.options.probe,
                     distrusted=side.distrusted, doubted=side.doubted, beside=parts)
-                side.bound = bindings.bind_plan(receivers[-1], side.plan)
+                side.bound = bindings.bind_plan(receivers[-1], side.plan, side.model)
                 parts += side.plan.parts
             if len(receivers) > 1:
                 receivers = [ReceiverGroup(receivers, same_version=True)]

@@ -107,10 +107,12 @@ class SegueWeightTransferEngine(WeightTransferEngine[SegueInitInfo, SegueUpdateI
         self._receiver: EngineReceiver | None = None
 
     def init_transfer_engine(self, init_info: SegueInitInfo) -> None:
-        """Binds the model and proves which version it is; the same call again changes nothing. With
-        a draft's options that waits for its model, which the first draft session brings."""
+        """Binds the model and proves which version it is; the same call again changes nothing,
+        unless vLLM has replaced the draft model. With a draft's options that waits for its model,
+        which the first draft session brings."""
         if self._receiver is not None:
-            if self._receiver.options == _options(init_info, self.vllm_config):
+            if self._holds_draft() and (
+                    self._receiver.options == _options(init_info, self.vllm_config)):
                 return
             self._close()
         self._asked = init_info
@@ -132,10 +134,17 @@ class SegueWeightTransferEngine(WeightTransferEngine[SegueInitInfo, SegueUpdateI
         if self._receiver is None and self._asked is not None and self._draft is not None:
             self._bind()
         bound = self._opened().draft_model
-        if self.model is not self._policy and self.model is not bound:
+        if self.model is not self._policy and bound is None:
+            raise InvalidArgumentError("this session is of a draft model that is not bound: "
+                                       "init_info names no lineage of it")
+        if not self._holds_draft():
             raise InvalidArgumentError(
-                "this session is of a draft model that is not bound: init_info names no lineage of "
-                "it, or vLLM has replaced it since")
+                "vLLM has replaced the draft model since it was bound: init_weight_transfer_engine "
+                "binds it anew")
+
+    def _holds_draft(self) -> bool:
+        """Whether what is bound is the draft model that vLLM has handed over last, if any."""
+        return self._receiver.draft_model in (None, self._draft)
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """As the base class does, without waiting for a device: the bytes are written when this
@@ -177,11 +186,16 @@ class SegueWeightTransferEngine(WeightTransferEngine[SegueInitInfo, SegueUpdateI
 
     def _opened(self) -> EngineReceiver:
         if self._receiver is None:
-            raise UnavailableError(
-                "init_weight_transfer_engine has not been called" if self._asked is None else
-                "nothing is bound yet: vLLM hands the draft model over in a session of "
-                "start_draft_weight_update and finish_weight_update, which comes first")
+            raise UnavailableError(self._why_not_bound())
         return self._receiver
+
+    def _why_not_bound(self) -> str:
+        if self._asked is None:
+            return "init_weight_transfer_engine has not been called"
+        if self._asked.draft is None or self._draft is not None:
+            return "nothing is bound: init_weight_transfer_engine has failed; call it again"
+        return ("nothing is bound yet: vLLM hands the draft model over in a session of "
+                "start_draft_weight_update and finish_weight_update, which comes first")
 
 
 def _options(info: EngineOptions, vllm_config) -> EngineOptions:
@@ -300,7 +314,9 @@ class SegueTrainerInitInfo(TrainerInitInfo):
     `publisher`: further arguments of segue.Publisher.
 
     `draft_source`, `draft`: the weights of a draft model that is trained too, and its `lineage`,
-    `base` and further arguments of its publisher; each send publishes both under one number.
+    `base` and further arguments of its publisher; each send publishes both under one number. A
+    draft out of the policy's checkpoint is published with it, and has its options in `engine`
+    alone.
     """
 
     backend: ClassVar[str] = BACKEND
@@ -339,20 +355,18 @@ class SegueTrainerWeightTransferEngine(TrainerWeightTransferEngine[SegueTrainerI
         """Opens the publisher and has the engines bind their weights. Only rank 0 does either."""
         if source is None:
             raise InvalidArgumentError("segue needs a source of weights")
-        if bool(init_info.draft) != (init_info.draft_source is not None):
-            raise InvalidArgumentError("draft and draft_source go together")
+        _check_draft(init_info)
         sender, publisher, draft_publisher = init_info.rank == 0, None, None
         if sender:
-            engine = {"store": init_info.store, "lineage": init_info.lineage, **init_info.engine}
+            engine = _engine_of(init_info)
+            if engine.get("draft"):
+                _check_hands_over(client)
             publisher = Publisher(init_info.store, lineage=init_info.lineage, base=init_info.base,
                                   **init_info.publisher)
             if init_info.draft:
-                _check_hands_over(client)
                 draft_publisher = Publisher(**{"store": init_info.store, **init_info.draft})
-                engine["draft"] = {"lineage": init_info.draft["lineage"],
-                                   **engine.get("draft", {})}
             client.init_weight_transfer_engine(engine)
-            if init_info.draft:
+            if engine.get("draft"):
                 client.start_draft_weight_update()
                 client.finish_weight_update()
         return cls(client=client, source=source, is_sender=sender, rank=init_info.rank,
@@ -381,6 +395,29 @@ class SegueTrainerWeightTransferEngine(TrainerWeightTransferEngine[SegueTrainerI
         self.client.finish_weight_update(str(version))
         if self.after_apply is not None:
             self.after_apply()
+
+
+def _check_draft(info: SegueTrainerInitInfo) -> None:
+    """A draft that is published is of a lineage of its own."""
+    if bool(info.draft) != (info.draft_source is not None):
+        raise InvalidArgumentError("draft and draft_source go together")
+    if not info.draft:
+        return
+    if not info.draft.get("lineage"):
+        raise InvalidArgumentError("draft names the lineage that the draft model is published in")
+    if (info.draft.get("store", info.store), info.draft["lineage"]) == (info.store, info.lineage):
+        raise InvalidArgumentError(
+            f"'{info.lineage}' is the policy's lineage, and not a draft's that is published beside "
+            "it; a draft out of the policy's checkpoint is published with it: name the lineage in "
+            "engine={'draft': ...}, without draft and draft_source")
+
+
+def _engine_of(info: SegueTrainerInitInfo) -> dict[str, Any]:
+    """Options for the engines."""
+    engine = {"store": info.store, "lineage": info.lineage, **info.engine}
+    if info.draft:
+        engine["draft"] = {"lineage": info.draft["lineage"], **(engine.get("draft") or {})}
+    return engine
 
 
 def _check_hands_over(client) -> None:

@@ -403,7 +403,7 @@ def test_tensors_that_engines_skip_are_kept_by_one_rank_each(tmp_path):
         lives = families.load(config, tensors, families.Engine(rank, 2, **options))
         plan = bindings.plan_bindings(bindings.Checkpoint(directory), lives,
                                       bindings.Topology(rank, 2))
-        shadows = bindings.Shadows(plan)
+        shadows = bindings.Shadows(plan, lives)
         for name, buffer in shadows.buffers.items():
             assert bytes(buffer) == families.raw(tensors[name])
         kept += shadows.buffers
@@ -439,7 +439,7 @@ def test_buffers_count_where_the_checkpoint_has_them(llama):
         bindings.plan_bindings(checkpoint, model)
     plan = bindings.plan_bindings(checkpoint, model, static=["cache"])
     assert "cache" not in plan.lives
-    shadows = bindings.Shadows(plan)
+    shadows = bindings.Shadows(plan, model)
     assert shadows.moved(model) == []
     model.model.norm.weight = norm.clone()
     assert shadows.moved(model) == ["model.norm.weight"]
@@ -447,8 +447,35 @@ def test_buffers_count_where_the_checkpoint_has_them(llama):
 
 def test_moved_parameters_are_named(llama):
     checkpoint, lives = llama
-    shadows = bindings.Shadows(bindings.plan_bindings(checkpoint, lives))
+    shadows = bindings.Shadows(bindings.plan_bindings(checkpoint, lives), lives)
     assert shadows.moved(lives) == []
     lives["model.norm.weight"] = lives["model.norm.weight"].clone()
     del lives["lm_head.weight"]
     assert shadows.moved(lives) == ["lm_head.weight", "model.norm.weight"]
+
+
+def test_another_name_that_has_got_memory_of_its_own_is_named(tmp_path):
+    """A head that is the embedding, as long as it is."""
+    config, tensors, _ = families.FAMILIES["qwen2-tied"]()
+    directory = families.write_checkpoint(tmp_path / "base", tensors, config)
+    lives = families.load(config, tensors, families.Engine())
+    model, name = engine_support.module_of(lives), "lm_head.weight"
+    model.add_module("lm_head", torch.nn.Module())
+    embedding = model.get_parameter("model.embed_tokens.weight")
+    model.lm_head.weight = embedding
+    for seen in (model, {**lives, name: embedding}):
+        shadows = bindings.Shadows(
+            bindings.plan_bindings(bindings.Checkpoint(directory), seen), seen)
+        assert shadows.moved(seen) == []
+    copy = torch.nn.Parameter(embedding.data.clone(), requires_grad=False)
+    model.lm_head.weight = copy
+    assert shadows.moved({**lives, name: copy}) == [name]
+    shadows = bindings.Shadows(bindings.plan_bindings(
+        bindings.Checkpoint(directory), lives), engine_support.module_of(lives))
+    model.lm_head.weight = embedding
+    shadows = bindings.Shadows(bindings.plan_bindings(bindings.Checkpoint(directory), model), model)
+    model.lm_head.weight = copy
+    assert shadows.moved(model) == [name]
+    # What is made of it in another dtype is the engine's own affair.
+    model.lm_head.weight = torch.nn.Parameter(embedding.data.float(), requires_grad=False)
+    assert shadows.moved(model) == []

@@ -145,6 +145,10 @@ def test_what_a_draft_shares_is_the_policys(tmp_path):
     receiver.update()
     policy.expect(lives, policy.engine(), 1)
     assert families.raw(draft["fc.weight"]) == families.raw(after["fc.weight"])
+    module = receiver.draft_model.get_submodule("model.embed_tokens")
+    module.weight = torch.nn.Parameter(module.weight.data.clone(), requires_grad=False)
+    with pytest.raises(InvalidArgumentError, match=shared):
+        receiver.update()
     receiver.close()
     draft[shared] = draft[shared].clone()
     with pytest.raises(segue.UnsupportedError, match=shared):

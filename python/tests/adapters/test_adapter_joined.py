@@ -13,6 +13,7 @@ from engine_support import Run, all_well, module_of, thread_ranks, together
 
 import segue
 from segue import InvalidArgumentError, UnsupportedError
+from segue.adapters.bindings import Joined
 from segue.adapters.engine import EngineOptions, EngineReceiver
 
 LAYER = "model.layers.2."
@@ -186,6 +187,41 @@ def test_a_draft_parameter_that_was_replaced_is_noticed(tmp_path):
         receiver.update()
     joint.expect(0)
     receiver.close()
+
+
+@NAMES
+def test_what_the_draft_shares_it_must_go_on_to_share(tmp_path, name_of):
+    """Otherwise it would compute with an embedding that no update reaches."""
+    joint = Joint(tmp_path, 1, name_of)
+    joint.run.publish()
+    (receiver,) = joint.receivers
+    receiver.open()
+    receiver.update()
+    shared = joint.modules[0].get_submodule("model").embed_tokens
+    joint.modules[0].get_submodule("model").embed_tokens = module_of(
+        {"weight": shared.weight.data.clone()})
+    joint.run.publish()
+    with pytest.raises(InvalidArgumentError, match=r"draft\.model\.embed_tokens\.weight"):
+        receiver.update()
+    joint.expect(1)
+    receiver.close()
+
+
+def test_no_name_stands_for_two_of_the_drafts_parameters(tmp_path):
+    """One of them would be hidden, and stay as it is."""
+    joint = Joint(tmp_path, 1, vllm_name)
+    joint.modules[0].get_submodule("model.layers.2").add_module("input_layernorm", module_of(
+        {"weight": torch.ones(32)}))
+    # In the policy a parameter, in the draft a buffer.
+    joint.modules[0].get_submodule("model").add_module("norm", torch.nn.Module())
+    joint.modules[0].get_submodule("model.norm").register_buffer("weight", torch.ones(32))
+    both = Joined(joint.policies[0], joint.modules[0], joint.run.directory)
+    names = [name for kind in (both.named_parameters, both.named_buffers) for name, _ in kind()]
+    assert len(set(names)) == len(names) and "draft.model.norm.weight" in names
+    assert len([name for name in names if LAYER in name and "input_layernorm" in name]) == 2
+    joint.run.publish()
+    with pytest.raises(UnsupportedError, match=r"draft\.model"):
+        joint.receivers[0].open()
 
 
 def test_options_of_a_joined_draft_are_its_policys(tmp_path):

@@ -195,9 +195,35 @@ def test_a_draft_that_vllm_has_replaced_is_noticed(vllm, models):
     worker.finish_weight_update()
     other = module_of(models.runs[1].load(models.engines[1]))
     worker.model_runner.get_draft_model = lambda: other
-    with pytest.raises(InvalidArgumentError, match="vLLM has replaced it"):
-        worker.start_draft_weight_update()
+    for start in (worker.start_draft_weight_update, worker.start_weight_update):
+        with pytest.raises(InvalidArgumentError, match="vLLM has replaced the draft model"):
+            start()
     models.expect(0, 0)
+    worker.init_weight_transfer_engine(models.info)
+    session(worker, {"version": 1})
+    assert worker.segue_status()["draft"]["version"] == 1
+    bound = worker.weight_transfer_engine._receiver
+    assert bound.draft_model is other
+    worker.init_weight_transfer_engine(models.info)
+    assert worker.weight_transfer_engine._receiver is bound
+    held = families.raw(other.get_parameter("model.norm.weight"))
+    assert held == families.raw(models.runs[1].versions[1]["model.norm.weight"])
+
+
+@pytest.mark.parametrize("with_draft", [False, True])
+def test_an_initialisation_that_failed_is_told_as_that(vllm, models, with_draft):
+    worker = worker_of(vllm, models)
+    info = {**models.info, "checkpoint": "/nowhere"}
+    if with_draft:
+        worker.init_weight_transfer_engine(info)
+        with pytest.raises(segue.Error):
+            worker.start_draft_weight_update()
+    else:
+        del info["draft"]
+        with pytest.raises(segue.Error):
+            worker.init_weight_transfer_engine(info)
+    with pytest.raises(UnavailableError, match="has failed; call it again"):
+        worker.weight_transfer_engine.finish_weight_update()
 
 
 class Client:
@@ -246,6 +272,33 @@ def test_a_trainer_sends_both_under_one_number(vllm, tmp_path):
     other.send_weights()
     assert (other.source.passes, other.draft_source.passes) == (1, 1)
     assert other.publisher is None and other.draft_publisher is None
+
+
+def test_a_trainer_sends_a_draft_out_of_its_policys_checkpoint_with_it(vllm, tmp_path):
+    """It has nothing to publish for it, and the engines bind it all the same."""
+    called = []
+    client = types.SimpleNamespace(
+        init_weight_transfer_engine=lambda options: called.append(options),
+        start_draft_weight_update=lambda: called.append("draft"),
+        finish_weight_update=lambda: called.append("finish"))
+    run = Run(tmp_path, "llama", "policy")
+    vllm.SegueTrainerWeightTransferEngine.trainer_init(
+        vllm.SegueTrainerInitInfo(store=run.store, lineage="policy", base=str(run.directory),
+                                  rank=0, engine={"draft": {"lineage": "policy"}}),
+        client=client, source=Source({}))
+    assert called == [{"store": run.store, "lineage": "policy", "draft": {"lineage": "policy"}},
+                      "draft", "finish"]
+
+
+@pytest.mark.parametrize("draft, match", [
+    ({"base": "b"}, "names the lineage"), ({"lineage": "policy", "base": "b"}, "not a draft's")])
+def test_a_trainer_publishes_no_draft_into_its_policys_lineage(vllm, tmp_path, draft, match):
+    """The one after the other would be refused by the plan, with the first one published."""
+    run = Run(tmp_path, "llama", "policy")
+    info = vllm.SegueTrainerInitInfo(store=run.store, lineage="policy", base=str(run.directory),
+                                     rank=1, draft=draft, draft_source=Source({}))
+    with pytest.raises(InvalidArgumentError, match=match):
+        vllm.SegueTrainerWeightTransferEngine.trainer_init(info, client=None, source=Source({}))
 
 
 def test_a_draft_that_cannot_be_published_leaves_both_as_they_are(vllm, tmp_path):

@@ -11,26 +11,39 @@ from __future__ import annotations
 
 from ... import InvalidArgumentError, View
 from ...tensors import Described
-from .placement import Live, byte_view
-from .plan import BindingPlan, lives_of
+from .placement import Live, byte_view, live_of
+from .plan import BindingPlan, aliases_of, lives_of
 
 
 class Shadows:
     """What was bound: the places of all parameters, and the memory of tensors that the engine does
-    not load, on the device that its parameters are on."""
+    not load, on the device that its parameters are on. `model`: what the plan is of."""
 
-    def __init__(self, plan: BindingPlan):
+    def __init__(self, plan: BindingPlan, model: object):
         bound = {part.live.name for part in plan.parts}
         self._places = {name: plan.lives[name].where() for name in bound}
+        self._aliases = {name: plan.lives[name].where() for name in plan.shared}
+        self._aliases |= {name: live_of(name, tensor).where()
+                          for name, tensor in aliases_of(model) if name not in plan.lives}
         device = next((part.live.device for part in plan.parts), "")
         self.buffers: dict[str, object] = {
             stored.name: _on(device, bytearray(stored.read())) for stored in plan.shadows}
 
     def moved(self, model: object) -> list[str]:
-        """Parameters that lie elsewhere than when they were bound, or are gone."""
-        now = lives_of(model, self._places)
-        return sorted(name for name, place in self._places.items()
-                      if name not in now or now[name].where() != place)
+        """Parameters that lie elsewhere than when they were bound, or are gone; and other names of
+        theirs that are copies now. What an engine makes of them in another dtype is no copy."""
+        now = lives_of(model, {*self._places, *self._aliases})
+        places = {name: live.where() for name, live in now.items()}
+        moved = [name for name, place in self._places.items() if places.get(name) != place]
+        places |= {name: live_of(name, tensor).where() for name, tensor in aliases_of(model)
+                   if name in self._aliases and name not in places}
+        return sorted(moved + [name for name, place in self._aliases.items()
+                               if name in places and _is_copy(place, places[name])])
+
+
+def _is_copy(before: tuple, now: tuple) -> bool:
+    """Of two places by `Live.where`."""
+    return before != now and before[2:4] == now[2:4]
 
 
 def _on(device: str, data: bytearray) -> object:
@@ -42,10 +55,10 @@ def _on(device: str, data: bytearray) -> object:
         0, dtype=torch.uint8, device=device)
 
 
-def bind_plan(receiver, plan: BindingPlan) -> Shadows:
-    """Binds all parts of `plan`, and shadows of what the engine does not load.
+def bind_plan(receiver, plan: BindingPlan, model: object) -> Shadows:
+    """Binds all parts of `plan`, which is of `model`, and shadows of what the engine does not load.
     InvalidArgumentError for a parameter that is read only."""
-    shadows = Shadows(plan)
+    shadows = Shadows(plan, model)
     memories: dict[str, Described] = {}
     for part in plan.parts:
         live = part.live

@@ -45,6 +45,16 @@ def unreached(lives: Mapping[str, Live], parts: Sequence[Part], bound: Sequence[
     return missing
 
 
+def shared(lives: Mapping[str, Live], parts: Sequence[Part],
+           allowed: Iterable[re.Pattern]) -> list[str]:
+    """Of parameters that `unreached` finds nothing wrong with, those that are no parts: they lie in
+    what is bound, and must go on to."""
+    allowed, placed = list(allowed), {part.live.name for part in parts}
+    return [name for name, live in lives.items()
+            if live.elements and name not in placed and
+            not any(pattern.fullmatch(name) for pattern in allowed)]
+
+
 def fixed_scales(names: Iterable[str]) -> list[re.Pattern]:
     """Patterns of the scales that engines make up where the checkpoint, with these `names`, has
     none."""

@@ -21,6 +21,10 @@ from .checkpoint import Checkpoint, number_in
 _BESIDE_DECODER = ("model.enorm", "model.hnorm", "model.eh_proj", "model.shared_head")
 
 
+def _place(tensor) -> tuple:
+    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
+
+
 class Joined:
     """`model` and `draft` are torch modules, `checkpoint` is the directory of both."""
 
@@ -36,28 +40,41 @@ class Joined:
         config = Checkpoint(self._checkpoint).config
         return f"model.layers.{number_in(config, 'num_hidden_layers', 0)}."
 
-    def named_parameters(self) -> Iterator[tuple[str, object]]:
-        """The model's, then the draft's own."""
-        return self._joined("named_parameters", lambda tensor: (tensor.data_ptr(), tensor.shape))
+    def named_parameters(self, remove_duplicate: bool = True) -> Iterator[tuple[str, object]]:
+        """The model's, then the draft's own; without `remove_duplicate` also what it shares."""
+        if remove_duplicate:
+            yield from self._joined("named_parameters", _place)
+            return
+        yield from self._model.named_parameters(remove_duplicate=False)
+        for name, tensor in self._draft.named_parameters(remove_duplicate=False):
+            yield f"draft.{name}", tensor
 
     def named_buffers(self) -> Iterator[tuple[str, object]]:
         """The same of buffers."""
-        return self._joined("named_buffers", lambda tensor: (tensor.data_ptr(), tensor.shape))
+        return self._joined("named_buffers", _place)
 
     def named_modules(self) -> Iterator[tuple[str, object]]:
         """The same of modules."""
         return self._joined("named_modules", id)
 
     def _joined(self, kind: str, identity) -> Iterator[tuple[str, object]]:
-        names, known = set(), set()
+        known, names = set(), set(self._names)
         for name, value in getattr(self._model, kind)():
-            names.add(name)
             known.add(identity(value))
             yield name, value
         for name, value in getattr(self._draft, kind)():
-            if identity(value) not in known:
-                renamed = self._as_in_checkpoint(name)
-                yield (f"draft.{name}" if renamed in names else renamed), value
+            if identity(value) in known:
+                continue
+            renamed = self._as_in_checkpoint(name)
+            renamed = f"draft.{name}" if renamed in names else renamed
+            names.add(renamed)
+            yield renamed, value
+
+    @property
+    def _names(self) -> Iterator[str]:
+        """All that the model has: a parameter may have the name of another's buffer."""
+        for kind in ("named_parameters", "named_buffers", "named_modules"):
+            yield from (name for name, _ in getattr(self._model, kind)())
 
     def _as_in_checkpoint(self, name: str) -> str:
         """vLLM's `model.layers.61.mtp_block.mlp` and SGLang's `model.decoder.mlp` are

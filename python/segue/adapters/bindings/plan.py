@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from ... import UnsupportedError
 from .checkpoint import Checkpoint, Stored
-from .cover import EMBEDDING, HEAD, fixed_scales, stale_buffers, unreached
+from .cover import EMBEDDING, HEAD, fixed_scales, shared, stale_buffers, unreached
 from .elements import integers
 from .joined import Joined
 from .placement import Live, live_of, widened
@@ -32,11 +32,13 @@ NAMED_MAX = 8  # Tensors that an error message names; the others are counted.
 @dataclasses.dataclass
 class BindingPlan:
     """`parts` to bind; `shadows`: tensors that the engine does not load, which this rank keeps in
-    memory of its own; `probed`: tensors that were placed by their bytes."""
+    memory of its own; `probed`: tensors that were placed by their bytes; `shared`: parameters that
+    are none of the parts, but lie in the memory of one."""
 
     parts: list[Part] = dataclasses.field(default_factory=list)
     shadows: list[Stored] = dataclasses.field(default_factory=list)
     probed: list[str] = dataclasses.field(default_factory=list)
+    shared: list[str] = dataclasses.field(default_factory=list)
     lives: dict[str, Live] = dataclasses.field(default_factory=dict)
 
 
@@ -57,6 +59,12 @@ def lives_of(model: object, stored: Collection[str] = ()) -> dict[str, Live]:
             if name not in found and hasattr(tensor, "data_ptr"):
                 found[name] = live_of(name, tensor)
     return found
+
+
+def aliases_of(model: object) -> Iterator[tuple[str, object]]:
+    """All names of a module's parameters, also those under which `lives_of` does not list them."""
+    return iter(()) if isinstance(model, Mapping) else model.named_parameters(
+        remove_duplicate=False)
 
 
 def plan_bindings(checkpoint: Checkpoint, model: object, topology: Topology | None = None, *,
@@ -111,6 +119,7 @@ def plan_bindings(checkpoint: Checkpoint, model: object, topology: Topology | No
     _refuse(stale_buffers(model, plan.lives, bound, allowed),
             "of the engine are buffers that the checkpoint does not have")
     _check_widened(plan)
+    plan.shared = shared(plan.lives, plan.parts, allowed)
     return plan
 
 
