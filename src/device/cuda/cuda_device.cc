@@ -200,7 +200,8 @@ Status CudaDevice::RunHere(const DenseRun& run, FirstFault& first) {
   return {};
 }
 
-// Items that the GPU decodes. Of one that it could not, the processor says whose fault it is.
+// Items that the GPU decodes. Of one that it could not, the processor says whose fault it is; a
+// good one that the decoder has only refused is nobody's, and left to the caller.
 Result<DecodeOutcome> CudaDevice::RunStaged(const DenseRun& run, FirstFault& first) {
   if (run.items.empty()) return DecodeOutcome();
   SEGUE_RETURN_IF_ERROR(staging_.MakeSlots());
@@ -210,17 +211,19 @@ Result<DecodeOutcome> CudaDevice::RunStaged(const DenseRun& run, FirstFault& fir
   if (!outcome.undecodable) return outcome;
   const std::size_t index = outcome.undecodable->index;
   Status reason = dense_->Examine(run.batch[index]);
+  if (reason.ok() && !outcome.refused.ok()) return outcome;
   if (reason.ok()) {
     reason = Internal("chunk " + std::to_string(index) +
                       " of the batch decodes on the processor, not on the GPU (" + decoder() +
                       "): " + outcome.undecodable->reason.message());
   }
+  outcome.refused = {};
   AddTo(first, Undecodable{index, std::move(reason)});
   return outcome;
 }
 
-// What a decoder refuses as a whole somebody else decodes, for the apply too; all of it once more,
-// as nothing that the one before did may count.
+// What a decoder refuses somebody else decodes, for the apply too; all of it once more, as nothing
+// that the one before did may count.
 Status CudaDevice::PreflightStaged(DenseRun run, FirstFault& first) {
   const FirstFault before = first;
   DecodeOutcome outcome;

@@ -57,13 +57,12 @@ Status DecodePath::Decode(const Context& context, const Ahead& ahead) {
   std::optional<Refusal> refusal;
   SEGUE_ASSIGN_OR_RETURN(refusal, how.Enqueue(ahead.jobs, behind + ahead.input_offset,
                                               context.stage.scratch(), stream));
-  if (refusal && refusal->job == ahead.jobs.size()) {
-    context.outcome.refused = std::move(refusal->reason);
-    return {};
-  }
   if (refusal) {
-    context.outcome.undecodable =
-        Undecodable{ahead.group.items[ahead.order[refusal->job]], std::move(refusal->reason)};
+    context.outcome.refused = refusal->reason;
+    if (refusal->job < ahead.jobs.size()) {
+      context.outcome.undecodable =
+          Undecodable{ahead.group.items[ahead.order[refusal->job]], std::move(refusal->reason)};
+    }
     return {};
   }
   SEGUE_CUDA_TRY(driver_, cuMemcpyDtoHAsync, ahead.host + ahead.results_offset,
@@ -109,7 +108,7 @@ Status DecodePath::RunGroups(const Context& context) {
     left = left.subspan(group.items.size());
     Ahead ahead = Prepare(context, std::move(group), host);
     SEGUE_RETURN_IF_ERROR(Decode(context, ahead));
-    if (outcome.undecodable || !outcome.refused.ok()) break;
+    if (!outcome.refused.ok()) break;
     if (before) SEGUE_RETURN_IF_ERROR(Finish(context, *before));
     before = std::move(ahead);
   }

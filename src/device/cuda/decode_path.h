@@ -21,7 +21,7 @@ struct DecodeOutcome {
   // A chunk that does not decode: what the decoder left is said, not yet whose fault it is. Nothing
   // behind it was done.
   std::optional<Undecodable> undecodable;
-  // The decoder took no more of them as a whole, for this reason. Those before are done.
+  // The decoder took no more of them, for this reason: that chunk, or all of a group.
   Status refused;
 };
 

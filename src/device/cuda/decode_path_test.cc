@@ -350,10 +350,13 @@ class EngineDeviceTest : public ::testing::Test {
   static CudaDeviceOptions Named(const std::string& decoder) {
     return {.threads = 1, .decoder = decoder, .nvcomp_library = SEGUE_FAKE_NVCOMP};
   }
-  // From now on the decoder takes so many groups, then refuses one; nvCOMP does at its LZ4.
-  void Refuse(const std::string& decoder, unsigned group) {
-    if (decoder == "engine") fake_.EngineGoesWrong(kFakeEngineFails, group);
-    if (decoder == "nvcomp") nvcomp_.GoesWrong(kFakeNvcompRefuses, 2 * group + 1);
+  static constexpr const char* kRefusals[] = {"engine", "engine, one chunk", "nvcomp"};
+  // Sets up one of these, which begin with who it is: so many groups are taken, then one is not; by
+  // nvCOMP at its LZ4.
+  void Refuse(const std::string& refusal, unsigned group) {
+    if (refusal == "engine") fake_.EngineGoesWrong(kFakeEngineFails, group);
+    if (refusal == "engine, one chunk") fake_.EngineGoesWrong(kFakeEngineRefuses, group, 1);
+    if (refusal == "nvcomp") nvcomp_.GoesWrong(kFakeNvcompRefuses, 2 * group + 1);
   }
   // The whole update, of which `line` is said in preflight or apply.
   void ExpectUpdates(Accelerator& device, const std::string& line) {
@@ -389,7 +392,7 @@ TEST_F(EngineDeviceTest, AWrongDecoderIsNotThePayloadsFault) {
     EXPECT_EQ(live_.Read(), batch_.base);
   };
   for (const SegueFakeEngineFault fault :
-       {kFakeEngineShort, kFakeEngineWrongSize, kFakeEngineSilent, kFakeEngineRefuses}) {
+       {kFakeEngineShort, kFakeEngineWrongSize, kFakeEngineSilent}) {
     SCOPED_TRACE(fault);
     check("engine", [&] { fake_.EngineGoesWrong(fault); });
   }
@@ -421,14 +424,15 @@ TEST_F(EngineDeviceTest, ADecoderThatLiesIsFoundByTheProof) {
 
 // Before the pause the multiprocessors take over, for this update alone.
 TEST_F(EngineDeviceTest, ARefusalBeforeThePauseIsNoFailure) {
-  for (const std::string decoder : {"engine", "nvcomp"}) {
+  for (const std::string refusal : kRefusals) {
+    const std::string decoder = refusal.substr(0, 6);
     const auto device = MakeDevice(Named(decoder));
     for (const bool refuses : {true, false}) {
-      SCOPED_TRACE(decoder + (refuses ? " refuses" : ""));
+      SCOPED_TRACE(refusal + (refuses ? " refuses" : ""));
       live_.Write(batch_.base);
       ASSERT_TRUE(device->Load(work_).ok());
       EXPECT_EQ(device->decoder(), decoder);
-      if (refuses) Refuse(decoder, 0);
+      if (refuses) Refuse(refusal, 0);
       const std::string line = "'multiprocessors' in place of '" + decoder + "'";
       ExpectUpdates(*device, refuses ? line : "");
       EXPECT_EQ(device->decoder(), refuses ? "multiprocessors" : decoder);
@@ -456,6 +460,24 @@ TEST_F(EngineDeviceTest, ARefusalBeforeThePauseBeginsTheProofAgain) {
   EXPECT_EQ(live.Read(), many.target);
 }
 
+// What the processor refuses too is the payload's fault. Here a match that reaches the last bytes,
+// against the rule of LZ4 that the walk does not look at.
+TEST_F(EngineDeviceTest, ABrokenChunkThatIsRefusedIsThePayloadsFault) {
+  ByteVector block = {std::byte{0x1f}, std::byte{7}, std::byte{1}, std::byte{0}};
+  block.insert(block.end(), 32, std::byte{255});
+  block.insert(block.end(), {std::byte{11}, std::byte{0x10}, std::byte{9}});
+  work_[4].dense = block;
+  const auto device = MakeDevice(Named("engine"));
+  ASSERT_TRUE(device->Load(work_).ok());
+  fake_.EngineGoesWrong(kFakeEngineRefuses, 0, 2);  // Behind two of Snappy.
+  const auto found = device->Preflight(work_);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->index, 4u);
+  EXPECT_EQ(found->verdict, ChunkVerdict::kPayloadDiffers);
+  EXPECT_EQ(found->detail.code(), StatusCode::kCorruption);
+  EXPECT_EQ(device->decoder(), "engine");
+}
+
 // Where the multiprocessors' memory cannot be had then, the processor decodes.
 TEST_F(EngineDeviceTest, ARefusalBeforeThePauseFindsNoMemory) {
   const auto device = MakeDevice(Named("engine"));
@@ -471,9 +493,10 @@ TEST_F(EngineDeviceTest, ARefusalInThePauseEndsInTheTarget) {
   Batch many(140);
   const DeviceBytes live(fake_.driver, many.base);
   const auto work = many.At(Address(live));
-  for (const std::string decoder : {"engine", "nvcomp"}) {
+  for (const std::string refusal : kRefusals) {
+    const std::string decoder = refusal.substr(0, 6);
     for (const unsigned group : {0u, 1u, 2u}) {
-      SCOPED_TRACE(decoder + " " + std::to_string(group));
+      SCOPED_TRACE(refusal + " " + std::to_string(group));
       live.Write(many.base);
       CaptureStderr();
       CudaDeviceOptions options = Named(decoder);
@@ -483,7 +506,7 @@ TEST_F(EngineDeviceTest, ARefusalInThePauseEndsInTheTarget) {
       const std::uint64_t before = fake_.Count().decompressions + nvcomp_.Calls();
       ASSERT_FALSE(device->Preflight(work).has_value());
       EXPECT_GE(fake_.Count().decompressions + nvcomp_.Calls() - before, 3u);  // Groups.
-      Refuse(decoder, group);
+      Refuse(refusal, group);
       fake_.Limit(fake_.Count().device_bytes, fake_.Count().pinned_bytes);
       const auto found = device->Apply(work);
       ASSERT_FALSE(found.has_value()) << found->detail.ToString();
