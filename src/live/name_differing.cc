@@ -33,6 +33,7 @@ Result<PayloadTable> FetchTable(Store& store, const PayloadEntry& payload, const
   if (payload.size < kPreludeSize + kTrailerSize) return Corruption("a payload has no table");
   SEGUE_ASSIGN_OR_RETURN(const ByteVector end,
                          store.GetRange(payload.object, payload.size - kTrailerSize, kTrailerSize));
+  if (end.size() != kTrailerSize) return Corruption("a payload ends early");
   SEGUE_ASSIGN_OR_RETURN(const Trailer trailer, Trailer::Parse(end, payload.size, plan));
   // A frame of what cannot be compressed is a little larger than that.
   if (trailer.table_size > 2 * trailer.table_inner_size + limits::kManifestSizeMax) {
@@ -40,6 +41,7 @@ Result<PayloadTable> FetchTable(Store& store, const PayloadEntry& payload, const
   }
   SEGUE_ASSIGN_OR_RETURN(const ByteVector table,
                          store.GetRange(payload.object, trailer.table_offset, trailer.table_size));
+  if (table.size() != trailer.table_size) return Corruption("a payload's table ends early");
   return ReadTable(trailer, table, plan);
 }
 
