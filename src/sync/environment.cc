@@ -17,10 +17,12 @@ namespace {
 
 constexpr int kBackgroundNice = 10;
 
-// The calling thread and those that it starts.
+// The calling thread and those that it starts; what is lower already stays so.
 void LowerPriority() {
   // On Linux this is a thread's own; refused where the system forbids it, which costs only manners.
-  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kBackgroundNice);
+  const auto thread = static_cast<id_t>(::gettid());
+  if (::getpriority(PRIO_PROCESS, thread) >= kBackgroundNice) return;
+  (void)::setpriority(PRIO_PROCESS, thread, kBackgroundNice);
 }
 
 class ThreadTask final : public BackgroundTask {

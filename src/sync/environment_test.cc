@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <thread>
 
 namespace segue {
 namespace {
@@ -63,6 +64,19 @@ TEST(EnvironmentTest, LowPriorityIsTheTasksAlone) {
   }
   EXPECT_GE(low, own);
   EXPECT_EQ(nice(), own);
+}
+
+// Nor is it raised, for a process that was started with less than it.
+TEST(EnvironmentTest, WhatIsLowerStaysSo) {
+  const auto nice = [] { return ::getpriority(PRIO_PROCESS, static_cast<id_t>(::gettid())); };
+  constexpr int kLowest = 19;
+  std::atomic<int> low{0};
+  std::jthread([&] {
+    ASSERT_EQ(::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kLowest), 0);
+    const auto task =
+        SystemEnvironment().Start(TaskPriority::kLow, [&](const auto&) { low = nice(); });
+  }).join();
+  EXPECT_EQ(low, kLowest);
 }
 
 }  // namespace
