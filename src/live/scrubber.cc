@@ -25,10 +25,7 @@ Scrubber::Scrubber(LiveWeights& weights, std::uint64_t rate, Environment& enviro
   task_ = environment.Start(TaskPriority::kLow, [this](const std::stop_token& stop) { Run(stop); });
 }
 
-void Scrubber::Forgive() {
-  ++epoch_;
-  found_fault_ = false;
-}
+void Scrubber::Forgive() { ++epoch_; }
 
 void Scrubber::Run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
@@ -54,7 +51,7 @@ void Scrubber::Pass(const std::stop_token& stop) {
   if (!whole || !settled || epoch != epoch_) return;
   const bool agrees = digest == expected;
   ++(agrees ? passes_ : faults_);
-  if (!agrees) found_fault_ = true;
+  if (!agrees) fault_epoch_ = epoch;
 }
 
 bool Scrubber::Scan(const std::stop_token& stop, Digest& digest) {

@@ -23,7 +23,7 @@ class Scrubber {
   std::uint64_t passes() const { return passes_; }
   std::uint64_t faults() const { return faults_; }
   // Whether the weights were found wrong since the last Forgive().
-  bool found_fault() const { return found_fault_; }
+  bool found_fault() const { return fault_epoch_ == epoch_; }
   // The weights have been proven by other means; a scan under way does not count.
   void Forgive();
 
@@ -38,8 +38,10 @@ class Scrubber {
   const std::uint64_t rate_;
   std::atomic<std::uint64_t> passes_{0};
   std::atomic<std::uint64_t> faults_{0};
-  std::atomic<std::uint64_t> epoch_{0};
-  std::atomic<bool> found_fault_{false};
+  // Counts what was forgiven. A fault is one of the epoch that its scan began in, so that none that
+  // is found during a Forgive() outlives it.
+  std::atomic<std::uint64_t> epoch_{1};
+  std::atomic<std::uint64_t> fault_epoch_{0};
   std::unique_ptr<BackgroundTask> task_;
 };
 
