@@ -17,6 +17,7 @@ class Receiver::Impl : public ReceiverCore {
       : ReceiverCore({options}, options.hooks, /*same_version=*/false, environment) {}
   Impl(const ReceiverOptions& options, const ReceiverOptions& further, LiveEnvironment& environment)
       : ReceiverCore({options, further}, options.hooks, /*same_version=*/true, environment) {}
+  ~Impl() override { EndTasks(); }
 };
 
 Status RemoveSegment(const std::string& name) { return Segment::Remove(name); }

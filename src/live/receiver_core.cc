@@ -40,7 +40,9 @@ ReceiverCore::ReceiverCore(const std::vector<ReceiverOptions>& lineages, EngineH
       engine_(lineages, std::move(hooks), environment),
       parts_(lineages.size()) {}
 
-ReceiverCore::~ReceiverCore() {
+ReceiverCore::~ReceiverCore() { EndTasks(); }
+
+void ReceiverCore::EndTasks() {
   GiveUpStore();
   follow_task_.reset();
   prepare_task_.reset();

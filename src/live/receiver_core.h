@@ -67,6 +67,11 @@ class ReceiverCore : public Followed {
   Status Take(const FollowRequest& request, const std::stop_token& stop) override;
   void NoteLook(const Status& status) override;
 
+ protected:
+  // A destructor of what is made of this begins with it: tasks call virtual functions, and may not
+  // while an object turns into its base.
+  void EndTasks();
+
  private:
   // Of the update that runs or ran last, for one lineage.
   struct Part {

@@ -42,6 +42,7 @@ class ReceiverGroup::Impl : public ReceiverCore {
       : ReceiverCore(options.lineages, options.hooks, options.same_version, environment) {
     for (const ReceiverOptions& lineage : options.lineages) names_.push_back(lineage.lineage);
   }
+  ~Impl() override { EndTasks(); }
 
   Result<std::size_t> Find(const std::string& name) const {
     std::string known;
