@@ -58,6 +58,9 @@ BANNED = [
     ("", r"\bs?rand\s*\(|std::(mt19937|\w+_distribution)", "use Random (base/random.h): its "
      "numbers are the same on every machine"),
     ("", r"\bstd::thread\b(?!::)", "use std::jthread, which joins"),
+    ("", r"std::(ranges::)?views::|std::ranges::(subrange|stable_partition|partition|unique|"
+     r"remove(_if)?|rotate|search(_n)?|equal_range|find_end)\b", "clang 14, which fuzzes and "
+     "tidies, does not compile these: use the form with iterators, std::erase or a loop"),
     ("", r"\bassert\s*\(", "use SEGUE_CHECK or SEGUE_DCHECK (base/check.h)"),
     ("", r"\b(ato(i|l|ll|f)|strto(l|ul|ll|ull|d))\s*\(|std::sto[a-z]+\s*\(", "use std::from_chars, "
      "and look at its result"),

@@ -34,7 +34,7 @@ DecodePath::Ahead DecodePath::Prepare(const Context& context, Group group, std::
   ahead.input_offset = ahead.group.row_count * sizeof(DenseRow);
   ahead.results_offset = ahead.input_offset + how.InputSize(count);
   for (std::size_t i = 0; i < count; ++i) ahead.order.push_back(i);
-  std::ranges::stable_partition(ahead.order, [&](std::size_t i) {
+  std::stable_partition(ahead.order.begin(), ahead.order.end(), [&](std::size_t i) {
     return context.run.batch[ahead.group.items[i]].encoding == DeviceEncoding::kSnappy;
   });
   for (const std::size_t i : ahead.order) {
