@@ -109,19 +109,13 @@ TEST_F(BoundWeightsTest, StoppedPrepareLeavesNothing) {
 TEST_F(BoundWeightsTest, ScrubTellsRightFromWrong) {
   ASSERT_TRUE(Load().ok());
   Scrubber scrubber(*weights_, 8ull << 30);
-  const auto wait_for = [](auto reached) {
-    for (int i = 0; i < 4000 && !reached(); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return reached();
-  };
-  EXPECT_TRUE(wait_for([&] { return scrubber.passes() >= 2; }));
+  EXPECT_TRUE(test::Eventually([&] { return scrubber.passes() >= 2; }));
   EXPECT_EQ(scrubber.faults(), 0u);
   // Another digest is expected from now on; the bytes stay, as the scrub reads them.
   Digest other = weights_->local_digest();
   other.lane[1] += 1;
   weights_->SetLocalDigest(other);
-  EXPECT_TRUE(wait_for([&] { return scrubber.found_fault(); }));
+  EXPECT_TRUE(test::Eventually([&] { return scrubber.found_fault(); }));
   weights_->SetPhase(Phase::kApplying);
   const std::uint64_t faults = scrubber.faults();
   scrubber.Forgive();

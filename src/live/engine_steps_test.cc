@@ -132,20 +132,16 @@ TEST_F(EngineStepsTest, AFollowerFinishesWhatItLeft) {
     ASSERT_TRUE(receiver_->Follow(std::chrono::milliseconds(2)).ok());
     // While it tries again the message is another one.
     std::string message;
-    for (int i = 0; i < 2000 && message.find(failure) == std::string::npos; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    test::Eventually([&] {
       message = receiver_->status().message;
-    }
+      return message.find(failure) != std::string::npos;
+    });
     EXPECT_THAT(message, HasSubstr(failure));
     Advance(trainer_.version() + 1);
     failing_ = "nothing";
-    for (int i = 0; i < 2000 && receiver_->status().version < trainer_.version(); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
+    test::Eventually([&] { return receiver_->status().version == trainer_.version(); });
     EXPECT_EQ(receiver_->status().version, trainer_.version());
-    for (int i = 0; i < 2000 && receiver_->status().state != ReceiverState::kResumed; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
+    test::Eventually([&] { return receiver_->status().state == ReceiverState::kResumed; });
     EXPECT_TRUE(receiver_->status().ready);
     EXPECT_TRUE(Holds(trainer_.version()));
   }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,7 @@ struct GroupLineage {
   // Which version the buffers hold, by their bytes; kNone for none.
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
   std::uint64_t Held() const {
+    const std::lock_guard lock(mutex);
     for (std::uint64_t version = 0; version < versions.size(); ++version) {
       if (versions[version] == buffers) return version;
     }
@@ -74,10 +76,13 @@ struct GroupLineage {
   BoundModel model = {};
   std::vector<ByteVector> buffers = {};
   std::function<void()> at_close = {};  // Once its gate is closed.
+  // Grows while a follower's gate looks (Held).
+  mutable std::mutex mutex;
   std::vector<std::vector<ByteVector>> versions = {};
 
  private:
   void Remember() {
+    const std::lock_guard lock(mutex);
     while (versions.size() <= trainer.version()) versions.push_back(BytesOf(versions.size()));
   }
 };

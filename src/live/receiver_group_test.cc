@@ -405,14 +405,11 @@ TEST_F(ReceiverGroupTest, SameVersionTakesWhatAllOffer) {
 class GroupFollowTest : public ReceiverGroupTest {
  protected:
   bool Reaches(std::uint64_t policy, std::uint64_t draft) {
-    for (int i = 0; i < 2000; ++i) {
+    return test::Eventually([&] {
       const auto status = group_->status();
-      const bool there = status[0].version == policy && status[1].version == draft &&
-                         status[0].ready && status[1].ready;
-      if (there) return true;
-      std::this_thread::sleep_for(milliseconds(2));
-    }
-    return false;
+      return status[0].version == policy && status[1].version == draft && status[0].ready &&
+             status[1].ready;
+    });
   }
 };
 

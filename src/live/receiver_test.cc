@@ -358,10 +358,7 @@ TEST_F(ReceiverTest, ScrubAndRebuild) {
   options.scrub_rate = 4ull << 30;
   const auto receiver = Open(options);
   const auto wait_for = [&](auto reached) {
-    for (int i = 0; i < 2000 && !reached(receiver->status()); ++i) {
-      std::this_thread::sleep_for(milliseconds(5));
-    }
-    return reached(receiver->status());
+    return test::Eventually([&] { return reached(receiver->status()); });
   };
   ASSERT_TRUE(wait_for([](const ReceiverStatus& status) { return status.scrub_passes >= 2; }));
   EXPECT_TRUE(receiver->status().ready);
@@ -575,18 +572,14 @@ TEST_F(ReceiverTest, FollowerWhoseGateDoesNotClose) {
   ASSERT_TRUE(receiver->Follow(milliseconds(1)).ok());
   Advance(2);
   const auto waits_for = [&](const std::string& session) {
-    for (int i = 0; i < 2000 && receiver->status().session != session; ++i) {
-      std::this_thread::sleep_for(milliseconds(5));
-    }
+    test::Eventually([&] { return receiver->status().session == session; });
     return receiver->status().session;
   };
   EXPECT_EQ(waits_for("follow-2"), "follow-2");
   Advance(3);
   EXPECT_EQ(waits_for("follow-3"), "follow-3");
   engine.Leave();
-  for (int i = 0; i < 2000 && receiver->status().version != 3; ++i) {
-    std::this_thread::sleep_for(milliseconds(5));
-  }
+  EXPECT_TRUE(test::Eventually([&] { return receiver->status().version == 3; }));
   ExpectLive(3);
 }
 
@@ -603,7 +596,7 @@ TEST_F(ReceiverTest, FollowerWhoseGateDoesNotOpen) {
   ASSERT_TRUE(receiver.ok()) << receiver.status().ToString();
   ASSERT_TRUE(receiver.value()->Follow(milliseconds(1)).ok());
   Advance(2);
-  for (int i = 0; i < 2000 && opened < 3; ++i) std::this_thread::sleep_for(milliseconds(5));
+  test::Eventually([&] { return opened >= 3; });
   EXPECT_EQ(opened, 3);
   EXPECT_EQ(receiver.value()->status().version, 2u);
 }

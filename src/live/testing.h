@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the tests of src/live share: names of segments that go away, a small plan, a trainer whose
-// weights are bound in buffers here, and child processes that cannot outlive the test.
+// weights are bound in buffers here, waits for other threads, and child processes that cannot
+// outlive the test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,9 +11,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <functional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -93,6 +96,17 @@ class BoundFixture : public ::testing::Test {
   BoundModel model_;  // Without a gate.
   ReceiverOptions options_;
 };
+
+// Looks until `done` holds; false after more time than the slowest machine takes.
+template <typename Done>
+bool Eventually(const Done& done) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+  while (!done()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
 
 // Runs `work` in a copy of this process; its result is the exit status.
 class Child {
