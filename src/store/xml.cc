@@ -89,11 +89,16 @@ class Parser {
     if (!Take("<")) return Refuse("has no element where one should begin");
     const std::string_view full = TakeName();
     if (full.empty()) return Refuse("has something other than elements and text");
+    // A prefix is not empty, and what follows it is a name without one.
+    const std::size_t colon = full.find(':');
+    if (colon == 0 || (colon != std::string_view::npos &&
+                       (colon + 1 == full.size() || full.rfind(':') != colon))) {
+      return Refuse("has a name that is none");
+    }
     if (stack_.size() == limits::kXmlDepthMax) return Refuse("is nested too deeply");
     if (++count_ > limits::kXmlElementCountMax) return Refuse("has too many elements");
     SEGUE_RETURN_IF_ERROR(SkipAttributes());
     XmlElement element;
-    const std::size_t colon = full.find(':');
     element.name = std::string(colon == std::string_view::npos ? full : full.substr(colon + 1));
     const bool empty = Take("/");
     if (!Take(">")) return Refuse("has a tag without an end");

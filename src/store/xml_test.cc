@@ -63,6 +63,10 @@ TEST(XmlTest, RefusesWhatIsNone) {
                                  "<a b='></a>",
                                  "<?xml <a/>",
                                  "< a/>",
+                                 "<:a/>",
+                                 "<a:/>",
+                                 "<a:b:c/>",
+                                 "<:/>",
                                  "<a b='<'/>"}) {
     EXPECT_EQ(Parse(text).status().code(), StatusCode::kCorruption) << text;
   }
