@@ -32,12 +32,11 @@ unsigned RandomLane(std::uint32_t lanes, segue::Random& random) {
 
 class Warp {
  public:
-  Warp(const Kernel& kernel, std::span<const std::uint64_t> arguments,
-       std::vector<std::byte>& shared, Counts& counts)
+  Warp(const Kernel& kernel, std::span<const std::uint64_t> arguments, Shared& shared,
+       Counts& counts)
       : kernel_(kernel), counts_(counts) {
     registers_.file.resize(kernel.register_count);
-    registers_.shared = shared.data();
-    registers_.shared_size = shared.size();
+    registers_.shared = &shared;
     for (const auto& [number, value] : kernel.constants) SetAll(number, value);
     for (std::size_t k = 0; k < arguments.size(); ++k) SetAll(kernel.parameters[k], arguments[k]);
   }
@@ -134,6 +133,8 @@ class Warp {
 
   void Plain(const Instruction& instruction, std::uint32_t place, std::uint32_t lanes);
   std::uint64_t SectorsOf(const Instruction& instruction, std::uint32_t lanes) const;
+  std::uint32_t NamedBy(const Instruction& instruction, std::uint32_t lanes,
+                        std::uint32_t place) const;
   bool Arrive(const Instruction& instruction, std::uint32_t lanes, std::uint32_t place);
   std::uint32_t LanesOf(const Instruction& instruction, std::uint32_t group,
                         std::uint32_t place) const;
@@ -192,10 +193,21 @@ void Warp::Plain(const Instruction& instruction, std::uint32_t place, std::uint3
   }
 }
 
+// Which lanes a collective names, all of its lanes the same.
+std::uint32_t Warp::NamedBy(const Instruction& instruction, std::uint32_t lanes,
+                            std::uint32_t place) const {
+  const Register& mask = registers_.file[instruction.member_mask];
+  if ((mask.defined & lanes) != lanes) Fail(place, "the mask was never written");
+  const auto named = static_cast<std::uint32_t>(mask.value[FirstLane(lanes)]);
+  ForEach(lanes, [&](unsigned lane) {
+    if (static_cast<std::uint32_t>(mask.value[lane]) != named) Fail(place, "lanes name others");
+  });
+  return named;
+}
+
 // Lanes at a collective wait until all that its mask names have come. False: they do.
 bool Warp::Arrive(const Instruction& instruction, std::uint32_t lanes, std::uint32_t place) {
-  const Register& mask = registers_.file[instruction.member_mask];
-  const auto named = static_cast<std::uint32_t>(mask.value[FirstLane(lanes)]);
+  const std::uint32_t named = NamedBy(instruction, lanes, place);
   if ((named & returned_) != 0) Fail(place, "a lane that has returned is named");
   if ((named & lanes) != lanes) Fail(place, "a lane that is not named is here");
   SetPlaces(lanes, place);
@@ -226,6 +238,9 @@ bool Warp::Step(std::uint32_t group, std::uint32_t& place) {
     case ptx::Step::kBranch: SetPlaces(lanes, instruction.target); return false;
     case ptx::Step::kReturn: returned_ |= lanes; return false;
     case ptx::Step::kBarrier:
+      if (at_barrier_ != 0 && place_[FirstLane(at_barrier_)] != place) {
+        Fail(place, "lanes of this warp wait at another barrier");
+      }
       SetPlaces(lanes, place);
       at_barrier_ |= lanes;
       return false;
@@ -264,7 +279,8 @@ Counts Run(const Kernel& kernel, std::span<const std::uint64_t> arguments, unsig
   segue::Random* const random = order.seed == 0 ? nullptr : &generator;
   Counts counts;
   for (unsigned block = 0; block < blocks; ++block) {
-    std::vector<std::byte> shared(kernel.shared_size);
+    Shared shared = {std::vector<std::byte>(kernel.shared_size),
+                     std::vector<std::uint8_t>(kernel.shared_size)};
     std::vector<std::unique_ptr<Warp>> warps;
     for (unsigned warp = 0; warp < threads / kLaneCount; ++warp) {
       warps.push_back(std::make_unique<Warp>(kernel, arguments, shared, counts));

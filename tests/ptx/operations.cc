@@ -227,30 +227,54 @@ std::byte* PlaceOf(const Instruction& i, const Registers& r, unsigned lane, bool
     if (address < 4096) throw Fault("address " + std::to_string(address));
     return reinterpret_cast<std::byte*>(address);
   }
-  if (address > r.shared_size || size > r.shared_size - address) {
+  const std::size_t end = r.shared->bytes.size();
+  if (address > end || size > end - address) {
     throw Fault("shared memory ends before " + std::to_string(address + size));
   }
-  return r.shared + address;
+  return r.shared->bytes.data() + address;
+}
+
+// Of bytes in shared memory, whether each has been written.
+std::uint8_t* WrittenAt(const Registers& r, const std::byte* place) {
+  return r.shared->written.data() + (place - r.shared->bytes.data());
 }
 
 template <typename T, bool kIsShared>
 void Load(const Instruction& i, Registers& r, std::uint32_t lanes) {
   Each(lanes, [&](unsigned lane) {
     const std::byte* place = PlaceOf<T>(i, r, lane, kIsShared, i.to.size());
+    if constexpr (kIsShared) {
+      const std::uint8_t* const written = WrittenAt(r, place);
+      if (std::memchr(written, 0, i.to.size() * sizeof(T)) != nullptr) {
+        throw Fault("shared memory was never written");
+      }
+    }
     std::array<T, 4> values;  // All are read before one is written: the address may be among them.
     std::memcpy(values.data(), place, i.to.size() * sizeof(T));
     for (std::size_t k = 0; k < i.to.size(); ++k) Put<T>(r, i.to[k], lane, values[k]);
   });
 }
 
+// Which of two lanes that store to one place wins is not said: they must agree. (As addresses are
+// aligned, they lie at one place or apart.)
 template <typename T, bool kIsShared>
 void Store(const Instruction& i, Registers& r, std::uint32_t lanes) {
+  const std::size_t count = i.from.size() - 1;
+  std::byte* last = nullptr;  // The highest place so far: lanes mostly go upwards.
   Each(lanes, [&](unsigned lane) {
-    std::byte* place = PlaceOf<T>(i, r, lane, kIsShared, i.from.size() - 1);
-    for (std::size_t k = 1; k < i.from.size(); ++k) {
-      const T value = Get<T>(r, i.from[k], lane);
-      std::memcpy(place + (k - 1) * sizeof(T), &value, sizeof(T));
+    std::array<T, 4> values;
+    for (std::size_t k = 0; k < count; ++k) values[k] = Get<T>(r, i.from[k + 1], lane);
+    std::byte* const place = PlaceOf<T>(i, r, lane, kIsShared, count);
+    if (place <= last) {
+      Each(lanes & ((1u << lane) - 1), [&](unsigned other) {
+        const bool agrees = PlaceOf<T>(i, r, other, kIsShared, count) != place ||
+                            std::memcmp(place, values.data(), count * sizeof(T)) == 0;
+        if (!agrees) throw Fault("two lanes store different values to one place");
+      });
     }
+    last = std::max(last, place);
+    std::memcpy(place, values.data(), count * sizeof(T));
+    if constexpr (kIsShared) std::memset(WrittenAt(r, place), 1, count * sizeof(T));
   });
 }
 
@@ -274,6 +298,8 @@ enum class Shuffled { kUp, kDown, kButterfly, kIndex };
 template <Shuffled kHow>
 void Shuffle(const Instruction& i, Registers& r, std::uint32_t lanes) {
   const Register from = r.file[i.from[0]];
+  const std::uint32_t known = r.file[i.from[1]].defined & r.file[i.from[2]].defined;
+  if ((known & lanes) != lanes) throw Fault("a value was never written");
   std::uint32_t defined = 0;
   Each(lanes, [&](unsigned lane) {
     const unsigned by = Get<std::uint32_t>(r, i.from[1], lane) & 31;

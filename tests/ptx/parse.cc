@@ -125,14 +125,27 @@ class KernelReader {
       instruction.member_mask = NumberOf(operands.back());
       operands.pop_back();
     }
-    if (instruction.step == Step::kBarrier) operands.clear();
+    if (instruction.step == Step::kBarrier) {
+      // One barrier a block, which all of its threads come to.
+      if (operands != std::vector<string>{"0"}) NotUnderstood(instruction);
+      operands.clear();
+    }
     std::size_t results = HasNoResult(name) ? 0 : 1;
-    // "to|predicate" of a shuffle.
-    if (instruction.text.find('|') != string::npos) results = 2;
+    if (instruction.text.find('|') != string::npos) {
+      // "to|predicate" of a shuffle.
+      if (instruction.step != Step::kCollective) NotUnderstood(instruction);
+      results = 2;
+    }
     for (std::size_t k = 0; k < operands.size(); ++k) {
       auto& list = k < results ? instruction.to : instruction.from;
       AddOperand(instruction, operands[k], list);
     }
+    // A parameter is read as a whole.
+    if (name.starts_with("ld.param") && instruction.offset != 0) NotUnderstood(instruction);
+  }
+
+  [[noreturn]] static void NotUnderstood(const Instruction& instruction) {
+    throw Fault("instruction '" + instruction.text + "' is not understood");
   }
 
   // A register, a constant, `{a, b}` or `[address+offset]`.

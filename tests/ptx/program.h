@@ -71,11 +71,16 @@ struct Kernel {
   std::size_t shared_size = 0;                                     // Bytes a block.
 };
 
+// Memory of a block, which holds nothing at first.
+struct Shared {
+  std::vector<std::byte> bytes;
+  std::vector<std::uint8_t> written;  // By byte: 1, or 0.
+};
+
 // The state of a warp that instructions work on.
 struct Registers {
   std::vector<Register> file;
-  std::byte* shared = nullptr;
-  std::size_t shared_size = 0;
+  Shared* shared = nullptr;
 };
 
 // Kernels by name. Fault: what is not understood.

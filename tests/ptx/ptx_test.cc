@@ -261,6 +261,24 @@ TEST(PtxTest, FaultsOfMemory) {
   const std::string shared = "\t.shared .align 16 .b8 box[64];\n";
   const std::string beyond = "\tmov.u32 \t%r2, box;\n\tst.shared.u32 \t[%r2+64], %r1;\n";
   EXPECT_THAT(FaultOf(beyond, 0, shared), HasSubstr("shared memory ends"));
+  EXPECT_THAT(FaultOf("\tst.u64 \t[%rd1+8], %rd4;\n"), HasSubstr("two lanes store different"));
+  EXPECT_EQ(FaultOf("\tst.u64 \t[%rd1+8], %rd1;\n"), "");
+}
+
+// Shared memory is no more zero at first than registers are.
+TEST(PtxTest, FaultsOfSharedMemoryThatWasNeverWritten) {
+  const std::string shared = "\t.shared .align 16 .b8 box[256];\n";
+  const std::string own =
+      "\tmov.u32 \t%r2, box;\n\tshl.b32 \t%r3, %r1, 2;\n\tadd.s32 \t%r4, %r2, %r3;\n";
+  const std::string load = "\tld.shared.u32 \t%r5, [%r4];\n";
+  const std::string store = "\tst.shared.u32 \t[%r4], %r1;\n";
+  EXPECT_THAT(FaultOf(own + load, 0, shared), HasSubstr("shared memory was never written"));
+  EXPECT_THAT(FaultOf(own + "\tst.shared.u16 \t[%r4], 1;\n" + load, 0, shared),
+              HasSubstr("shared memory was never written"));
+  EXPECT_EQ(FaultOf(own + store + load, 0, shared), "");
+  // What the lane above has written, before it may have.
+  const std::string above = "\tsetp.lt.u32 \t%p1, %r1, 31;\n\t@%p1 ld.shared.u32 \t%r5, [%r4+4];\n";
+  EXPECT_EQ(FaultOf(own + store + "\tbar.warp.sync \t-1;\n" + above, 0, shared), "");
 }
 
 TEST(PtxTest, FaultsOfWhatWasNeverWritten) {
@@ -272,6 +290,9 @@ TEST(PtxTest, FaultsOfWhatWasNeverWritten) {
   EXPECT_THAT(FaultOf("\tsetp.lt.u32 \t%p1, %r1, 16;\n\t@%p1 mov.u64 \t%rd6, 3;\n"
                       "\tst.u64 \t[%rd4], %rd6;\n"),
               HasSubstr("never written"));
+  EXPECT_THAT(FaultOf("\tshfl.sync.idx.b32 \t%r5|%p2, %r1, %r7, 31, -1;\n"),
+              HasSubstr("never written"));
+  EXPECT_THAT(FaultOf("\tbar.warp.sync \t%r7;\n"), HasSubstr("the mask was never written"));
   // What is not chosen, and what nobody uses, need not be.
   EXPECT_EQ(FaultOf("\tsetp.lt.u32 \t%p1, %r1, 99;\n\tselp.u64 \t%rd6, 3, %rd7, %p1;\n"
                     "\tshfl.sync.up.b32 \t%r5|%p2, %r6, 1, 0, -1;\n\tst.u64 \t[%rd4], %rd6;\n"),
@@ -286,12 +307,22 @@ TEST(PtxTest, FaultsOfLanesThatDoNotMeet) {
   EXPECT_THAT(FaultOf("\tsetp.lt.u32 \t%p1, %r1, 16;\n\t@%p1 ret;\n\tbar.warp.sync \t-1;\n"),
               HasSubstr("a lane that has returned"));
   EXPECT_THAT(FaultOf("\tdiv.u64 \t%rd6, %rd4, %rd2;\n"), HasSubstr("division by zero"));
+  // One lane names itself alone; a block's barrier at two places.
+  EXPECT_THAT(FaultOf("\tsetp.eq.s32 \t%p1, %r1, 31;\n\tselp.b32 \t%r2, 1, -1, %p1;\n"
+                      "\tbar.warp.sync \t%r2;\n"),
+              HasSubstr("lanes name others"));
+  EXPECT_THAT(FaultOf("\tsetp.lt.u32 \t%p1, %r1, 16;\n\t@%p1 bra \t$L_1;\n\tbar.sync \t0;\n"
+                      "\tret;\n$L_1:\n\tbar.sync \t0;\n"),
+              HasSubstr("wait at another barrier"));
 }
 
 TEST(PtxTest, RefusesWhatItDoesNotKnow) {
   EXPECT_THAT(FaultOf("\tfma.rn.f32 \t%f1, %f1, %f1, %f1;\n"), HasSubstr("'fma.rn.f32'"));
   EXPECT_THAT(FaultOf("\tbra \t$L_9;\n"), HasSubstr("no label"));
   EXPECT_THAT(FaultOf("\tadd.s32 \t%r2, %r1, 0f3F800000;\n"), HasSubstr("not understood"));
+  EXPECT_THAT(FaultOf("\tsetp.eq.s32 \t%p1|%p2, %r1, 3;\n"), HasSubstr("not understood"));
+  EXPECT_THAT(FaultOf("\tbar.sync \t1;\n"), HasSubstr("not understood"));
+  EXPECT_THAT(FaultOf("\tld.param.u32 \t%r2, [test_param_0+4];\n"), HasSubstr("not understood"));
   EXPECT_THAT(FaultOf("", 0, "\t.local .b8 stack[16];\n"), HasSubstr("'.local'"));
 }
 
