@@ -141,6 +141,7 @@ Status LiveLineage::MarkStrange(const Status& failure, const std::stop_token& st
   const Digest held = weights_->version().digest;
   auto lineage = Lineage::OpenIfThere(*store_, options_.lineage);
   if (lineage.ok() && *lineage && (*lineage)->FindVersion(held, limits::kVersionMax)) {
+    is_strange_ = false;
     return failure;  // A version that does not lead to the one that is asked for.
   }
   if (!is_strange_) {
