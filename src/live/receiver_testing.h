@@ -40,6 +40,19 @@ class ReceiverFixture : public ::testing::Test {
     return options;
   }
 
+  std::unique_ptr<Receiver> Open(const ReceiverOptions& options) {
+    auto receiver = Receiver::Open(options);
+    EXPECT_TRUE(receiver.ok()) << receiver.status().ToString();
+    return receiver.ok() ? std::move(receiver).value() : nullptr;
+  }
+
+  static PrepareRequest To(std::uint64_t version, std::string session = "s") {
+    PrepareRequest request;
+    request.session = std::move(session);
+    request.target_version = version;
+    return request;
+  }
+
   // What an engine that attaches now sees is the trainer's version, every byte.
   void ExpectLive(std::uint64_t version) {
     auto weights = EngineWeights::Attach(name_, std::chrono::milliseconds(1000));
