@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "checkpoint/checkpoint.h"
+#include "delta/manifest.h"
 #include "delta/model_view.h"
 #include "live/receiver_testing.h"
 #include "live/segment.h"
