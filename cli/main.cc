@@ -97,6 +97,19 @@ const Verb* FindParsed(const std::vector<Verb>& verbs) {
   return found == verbs.end() ? nullptr : &*found;
 }
 
+// The parser's own sentence about what is no number says neither what was expected nor, apart from
+// it, what was found.
+std::string InOurWords(const CLI::ParseError& error) {
+  constexpr std::string_view kBegin = "Could not convert: ";
+  constexpr std::string_view kBetween = " = ";
+  const std::string_view said = error.what();
+  const std::size_t between = said.find(kBetween);
+  if (!said.starts_with(kBegin) || between == std::string_view::npos) return std::string(said);
+  return fmt::format("{}: expected a number, found '{}'",
+                     said.substr(kBegin.size(), between - kBegin.size()),
+                     said.substr(between + kBetween.size()));
+}
+
 // What was wrong with a command line, as one sentence.
 Status UsageError(const CLI::ParseError& error, const std::vector<Verb>& verbs,
                   const std::vector<std::string>& arguments) {
@@ -109,7 +122,7 @@ Status UsageError(const CLI::ParseError& error, const std::vector<Verb>& verbs,
         fmt::format("expected a verb ({}), found {}; see segue --help", VerbNames(verbs), found));
   }
   return InvalidArgument(
-      fmt::format("{}; see segue {} --help", error.what(), verb->parser->get_name()));
+      fmt::format("{}; see segue {} --help", InOurWords(error), verb->parser->get_name()));
 }
 
 // Values that the shell has made of something else. Nothing at all ("$UNSET"): no option means

@@ -30,7 +30,8 @@ Json ToJson(const EngineLoopReport& report) {
 }
 
 void PrintText(const EngineLoopReport& report, bool verified) {
-  if (report.steps == 0) return PrintLine("no step: the gate was closed all the time");
+  if (report.steps == 0)
+    return PrintLine("no step: no such segment came, or its gate was closed all the time");
   PrintLine(fmt::format(
       "{} steps of {} (longest {}), longest wait at the gate {}, {} before the first",
       HumanCount(report.steps), HumanSeconds(report.step_s_median), HumanSeconds(report.step_s_max),

@@ -61,8 +61,8 @@ Status ComparePlans(const Plan& base, const Plan& target, const std::string& bas
     }
   }
   if (differences.empty()) return {};
-  return InvalidArgument(target_name + " does not have the tensors of " + base_name + ": " +
-                         differences.text());
+  return InvalidArgument(base_name + " and " + target_name +
+                         " do not have the same tensors: " + differences.text());
 }
 
 }  // namespace segue

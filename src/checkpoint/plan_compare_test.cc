@@ -35,7 +35,7 @@ TEST(PlanCompareTest, SameTensors) {
 
 TEST(PlanCompareTest, DtypeAndShape) {  // case C4
   EXPECT_EQ(Refusal({{"gate", Dtype::kBF16, {4, 8}}}, {{"gate", Dtype::kF32, {4, 8}}}),
-            "version 2 does not have the tensors of version 1: tensor 'gate': BF16 [4, 8] in "
+            "version 1 and version 2 do not have the same tensors: tensor 'gate': BF16 [4, 8] in "
             "version 1, F32 [4, 8] in version 2");
   EXPECT_THAT(Refusal({{"w", Dtype::kF32, {4, 8}}}, {{"w", Dtype::kF32, {8, 4}}}),
               HasSubstr("F32 [4, 8] in version 1, F32 [8, 4] in version 2"));

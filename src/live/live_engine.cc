@@ -51,7 +51,8 @@ Status LiveEngine::Of(std::size_t i, const Status& status) const {
   if (status.ok() || size() == 1) return status;
   Status named = status;
   (void)CatchOutOfMemory([&]() -> Status {
-    named = status.WithContext("lineage '" + lineage(i).options().lineage + "'");
+    const std::string name = "lineage '" + lineage(i).options().lineage + "'";
+    named = status.message().starts_with(name) ? status : status.WithContext(name);
     return {};
   });
   return named;

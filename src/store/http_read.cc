@@ -243,4 +243,9 @@ Result<ByteVector> ReadHttpRange(const HttpObject& object, std::uint64_t offset,
   return Reading(object, offset, size, size).Run();
 }
 
+std::string DescribeListing(const std::string& folder, const std::string& url) {
+  const std::string of = "of store '" + url + "'";
+  return folder.empty() ? "list of names " + of : "list of names below '" + folder + "' " + of;
+}
+
 }  // namespace segue

@@ -29,4 +29,7 @@ Result<ByteVector> ReadHttpObject(const HttpObject& object, std::uint64_t size_m
 Result<ByteVector> ReadHttpRange(const HttpObject& object, std::uint64_t offset,
                                  std::uint64_t size);
 
+// What a request for the names below `folder` (empty: all of the store) is called in messages.
+std::string DescribeListing(const std::string& folder, const std::string& url);
+
 }  // namespace segue

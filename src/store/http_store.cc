@@ -125,7 +125,7 @@ Result<std::vector<std::string>> HttpStore::ListKind(const std::string& prefix, 
   const HttpObject listing{
       client_,
       [&](const std::vector<std::string>& fields) { return MakeRequest("GET", path, fields); },
-      "list '" + prefix + "' of store '" + options_.url + "'"};
+      DescribeListing(prefix, options_.url)};
   SEGUE_ASSIGN_OR_RETURN(const ByteVector text, ReadHttpObject(listing, limits::kStoreListSizeMax));
   Result<std::vector<std::string>> names = ParseListing(text, kind);
   if (!names.ok()) return names.status().WithContext(listing.what);

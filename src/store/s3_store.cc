@@ -83,7 +83,7 @@ Result<std::vector<std::string>> S3Store::ListFolders(const std::string& prefix)
 Result<std::vector<std::string>> S3Store::ListKind(const std::string& prefix,
                                                    std::vector<std::string> Page::*kind) {
   if (!prefix.empty()) SEGUE_RETURN_IF_ERROR(CheckObjectName(prefix));
-  const std::string what = "list '" + prefix + "' of store '" + url() + "'";
+  const std::string what = DescribeListing(prefix, url());
   std::vector<std::string> names;
   std::string token;
   std::set<std::string> tokens;
@@ -110,7 +110,7 @@ Result<std::vector<std::string>> S3Store::ListKind(const std::string& prefix,
 
 Result<S3Store::Page> S3Store::ListPage(const std::string& folder, const std::string& token) {
   const std::string prefix = client_.Key(folder.empty() ? "" : folder + "/");
-  const std::string what = "list '" + folder + "' of store '" + url() + "'";
+  const std::string what = DescribeListing(folder, url());
   S3Request request;
   request.query = {
       {"list-type", "2"}, {"prefix", prefix}, {"delimiter", "/"}, {"max-keys", kPageSize}};

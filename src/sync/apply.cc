@@ -114,6 +114,14 @@ class Application {
                            target + " or of an earlier one (apply with --output)");
   }
 
+  // Where one delta is all that there is, as in a file of `segue checkpoint`: what it goes on from.
+  std::string OnlyBase() const {
+    if (lineage_.manifests().size() != 1) return "";
+    const DeltaIdentity& only = lineage_.manifests().begin()->second.identity;
+    return "; what there is goes on from version " + std::to_string(only.base_version) +
+           " alone, digest " + only.base_digest.ToHex();
+  }
+
   // The checkpoint is none of the versions up to the target.
   Status NoVersion() const {
     const std::string target = std::to_string(report_.target_version);
@@ -126,7 +134,7 @@ class Application {
   }
 
   std::string Expectation() const {
-    if (!state_ || state_->lineage != report_.lineage) return "";
+    if (!state_ || state_->lineage != report_.lineage) return OnlyBase();
     return "; its state file says version " + std::to_string(state_->version) + ", digest " +
            state_->digest.ToHex();
   }

@@ -62,7 +62,9 @@ Status VerifyVersion(const Lineage& lineage, const Checkpoint& checkpoint, const
   }
   if (!report.version) {
     return VersionMismatch("checkpoint '" + options.checkpoint + "' has digest " + digest.ToHex() +
-                           ", which is no version of lineage '" + lineage.record().lineage + "'");
+                           ", which is no version of lineage '" + lineage.record().lineage +
+                           "'; held against a full copy (--against DIR) the tensors that differ " +
+                           "are named");
   }
   report.layout_matches =
       Layout::FromCheckpoint(checkpoint).digest() == lineage.Version(*report.version)->layout;

@@ -31,6 +31,10 @@ def publish(store, base, target, *more):
     (["diff", "a", "b", "c"], ["c"]),
     (["verify", "--checkpoint", "x", "--version", "1"], ["--version", "--store"]),
     (["generate"], ["--output", "found none"]),
+    (["predict", "--model-bytes", "1GB", "--density", "0.085%"],
+     ["--density: expected a number, found '0.085%'; see segue predict --help"]),
+    (["publish", "--store", "x", "--watch", "y", "--settle", "soon"],
+     ["--settle: expected", "found 'soon'"]),
     (["generate", "--output", "x", "--preset", "bf17"], ["bf17"]),
 ])
 def test_command_lines_that_make_no_sense(segue, arguments, words):
@@ -138,7 +142,8 @@ def test_flipped_bit(segue, trace_stores, tmp_path):  # case D9
             assert files_of(engine) == before
         else:
             assert not segue(*apply, "--trust-state")["full_scan"]
-            segue.fails("version_mismatch", "verify", "--checkpoint", engine, "--store", store)
+            assert "--against" in segue.fails("version_mismatch", "verify", "--checkpoint", engine,
+                                              "--store", store)
             message = segue.fails("version_mismatch", "verify", "--checkpoint", engine, "--against",
                                   V2)
             assert f"'{tensor}'" in message

@@ -54,6 +54,7 @@ def test_readers_cannot_write(segue, tmp_path, trace_stores):
             message = segue.fails("invalid_argument", *arguments, url)
             assert "401" in message and "another" not in message
     assert not list((tmp_path / "store").glob("default*"))
+    assert f"list of names of store '{url}" in segue.fails("unavailable", *arguments, url)
     with serving_store(segue, trace_stores["bf16"], token=None) as url, token_set():
         assert "read-only" in segue.fails("invalid_argument", *arguments, url + "/new")
         copy = copy_of(version_directory("bf16", 0), tmp_path / "copy")
