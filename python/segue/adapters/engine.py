@@ -161,7 +161,10 @@ class EngineReceiver:
         return Receiver(options.store, lineage=options.lineage, checkpoint=options.checkpoint,
                         staging=options.staging or None, threads=options.threads,
                         gate_timeout=options.gate_timeout_s,
-                        public_keys=tuple(options.public_keys), **several)
+                        public_keys=tuple(options.public_keys),
+                        scrub_rate=options.scrub_rate, decoder=options.decoder or None,
+                        device_memory=options.device_memory, keep_slots=options.keep_slots,
+                        **several)
 
     @property
     def version(self) -> int:

@@ -15,7 +15,8 @@ from .. import InvalidArgumentError, NotFoundError
 
 ENVIRONMENT = "SEGUE_"
 # What a draft has from its policy where its own options do not say.
-_SHARED = ("store", "staging", "threads", "gate_timeout_s", "ranks_timeout_s", "public_keys")
+_SHARED = ("store", "staging", "threads", "gate_timeout_s", "ranks_timeout_s", "public_keys",
+           "scrub_rate", "decoder", "device_memory", "keep_slots")
 
 
 @dataclasses.dataclass
@@ -26,11 +27,12 @@ class EngineOptions:
 
     `checkpoint`: the directory that the engine was started from; by default what the engine says
     itself. `static`: patterns of parameters that do not come from a checkpoint. `probe`: look for
-    tensors that no table knows by their bytes.
+    tensors that no table knows by their bytes. `scrub_rate`, `decoder`, `device_memory`,
+    `keep_slots`: as a Receiver has them, for each rank by itself ("" is no decoder by name).
 
     `draft`: the same, or a mapping of these fields, of the model that drafts for the engine. It
-    names a lineage of its own, whose store, staging, threads, timeouts and keys are by default the
-    policy's, and its checkpoint what the engine says. Or it names the policy's lineage, where the
+    names a lineage of its own, whose store, staging, threads, timeouts, keys, scrub and device
+    options are by default the policy's, and its checkpoint what the engine says. Or it names the policy's lineage, where the
     engine loaded the draft out of the same checkpoint (layers of multi-token prediction); `static`
     alone may be others then. Nothing of it comes from the environment.
     """
@@ -45,6 +47,10 @@ class EngineOptions:
     public_keys: list[str] = dataclasses.field(default_factory=list)
     static: list[str] = dataclasses.field(default_factory=list)
     probe: bool = True
+    scrub_rate: int = 0
+    decoder: str = ""
+    device_memory: int = 0
+    keep_slots: bool = True
     draft: EngineOptions | dict[str, Any] | None = None
 
     def __post_init__(self):

@@ -102,12 +102,13 @@ def all_well(results):
 class Cluster:
     """An engine whose ranks are threads: `lives` and `receivers` by rank."""
 
-    def __init__(self, run, size, version=0, **options):
+    def __init__(self, run, size, version=0, receiving=None, **options):
         self.run = run
         self.engines = [run.engine(rank, size, **options) for rank in range(size)]
         self.lives = [run.load(engine, version) for engine in self.engines]
-        self.receivers = [EngineReceiver(lives, run.options_of(), ranks) for lives, ranks in zip(
-            self.lives, thread_ranks(size), strict=True)]
+        self.receivers = [
+            EngineReceiver(lives, run.options_of(**receiving or {}), ranks)
+            for lives, ranks in zip(self.lives, thread_ranks(size), strict=True)]
 
     def open(self):
         """Opens all ranks and brings them to the newest version."""

@@ -10,7 +10,7 @@ import pytest
 import torch
 from engine_support import Run, all_well, thread_ranks, together
 
-from segue import InvalidArgumentError, UnsupportedError
+from segue import InvalidArgumentError, ResourceExhaustedError, UnsupportedError
 from segue.adapters.engine import EngineReceiver
 
 pytestmark = pytest.mark.skipif(not fake_cuda_support.LIBRARY.exists(), reason="built without CUDA")
@@ -129,3 +129,18 @@ def test_parameters_on_two_devices_are_named(tmp_path, gpu):
         EngineReceiver(mixed, run.options_of()).open()
     with pytest.raises(UnsupportedError, match="device 'meta'"):
         EngineReceiver({n: t.to("meta") for n, t in lives.items()}, run.options_of()).open()
+
+
+def test_options_of_the_device_reach_it(tmp_path, gpu):
+    run = Run(tmp_path, "llama")
+    run.publish()
+    with pytest.raises(ResourceExhaustedError, match="memory_max"):
+        EngineReceiver(gpu(run.load(run.engine())), run.options_of(device_memory=1)).open()
+    with pytest.raises(InvalidArgumentError, match="abacus"):
+        EngineReceiver(gpu(run.load(run.engine())), run.options_of(decoder="abacus")).open()
+    lives = gpu(run.load(run.engine()))
+    receiver = EngineReceiver(lives, run.options_of(keep_slots=False, decoder="processor"))
+    receiver.open()
+    receiver.update()
+    run.expect(on_host(lives), run.engine(), 1)
+    receiver.close()

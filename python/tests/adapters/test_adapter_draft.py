@@ -175,9 +175,12 @@ def test_a_draft_has_from_its_policy_what_its_options_do_not_say(tmp_path):
     run = Run(tmp_path, "llama", "policy")
     asked = segue.adapters.engine.EngineOptions(
         store=run.store, lineage="policy", staging="/s", threads=3, public_keys=["a.pem"],
+        scrub_rate=7, device_memory=9, keep_slots=False, decoder="processor",
         draft={"lineage": "draft", "threads": 2, "static": ["x"]})
     draft = asked.completed(str(run.directory), str(tmp_path)).draft
     assert (draft.store, draft.staging, draft.threads, draft.public_keys) == (
         run.store, "/s", 2, ["a.pem"])
+    assert (draft.scrub_rate, draft.device_memory, draft.keep_slots, draft.decoder) == (
+        7, 9, False, "processor")
     assert (draft.checkpoint, draft.static) == (str(tmp_path), ["x"])
     assert asked.draft.store == ""

@@ -4,6 +4,7 @@ byte of each rank, held against a plain loader."""
 
 import dataclasses
 import gc
+import time
 
 import model_families as families
 import numpy
@@ -391,3 +392,20 @@ def test_options_that_are_missing_are_named(tmp_path, monkeypatch):
     options = EngineOptions().completed("hub/name")
     assert (options.store, options.lineage) == ("dir:y", "default")
     assert options.checkpoint == str(tmp_path) and options.public_keys == ["a.pem", "b.pem"]
+
+
+def test_a_scrub_finds_what_an_update_does_not_read(tmp_path):
+    run = Run(tmp_path, "llama")
+    run.publish()
+    with cluster(run, 2, receiving={"scrub_rate": 1 << 30}) as engine:
+        engine.open()
+        assert all(status["ready"] for status in all_well(engine.each(lambda r: r.status())))
+        engine.lives[1]["model.norm.weight"].view(torch.uint8).data[0] ^= 1
+        end = time.monotonic() + 30
+        while engine.receivers[1].status()["ready"] and time.monotonic() < end:
+            time.sleep(0.01)
+        status = engine.receivers[1].status()
+        assert not status["ready"] and status["message"]
+        run.publish()
+        assert all(isinstance(error, segue.Error)
+                   for error in engine.each(lambda r: r.update())), "one rank that is wrong stops all"
