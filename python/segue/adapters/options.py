@@ -32,9 +32,10 @@ class EngineOptions:
 
     `draft`: the same, or a mapping of these fields, of the model that drafts for the engine. It
     names a lineage of its own, whose store, staging, threads, timeouts, keys, scrub and device
-    options are by default the policy's, and its checkpoint what the engine says. Or it names the policy's lineage, where the
-    engine loaded the draft out of the same checkpoint (layers of multi-token prediction); `static`
-    alone may be others then. Nothing of it comes from the environment.
+    options are by default the policy's, and its checkpoint what the engine says. Or it names the
+    policy's lineage, where the engine loaded the draft out of the same checkpoint (layers of
+    multi-token prediction); `static` alone may be others then. Nothing of it comes from the
+    environment.
     """
 
     store: str = ""
