@@ -84,7 +84,7 @@ Status ReceiverCore::Prepare(const EngineRequest& request) {
   // The task before has ended or is about to: its state is no longer PREPARING.
   // Nothing is staged before what it holds is given back.
   Free(lock, std::move(prepared_), std::move(prepare_task_));
-  const Status started = StartPrepare(request);
+  Status started = StartPrepare(request);
   if (started.ok()) {
     if (stop_prepare_) prepare_task_->RequestStop();
     return {};
@@ -165,7 +165,7 @@ Status ReceiverCore::Resume(const std::string& session, bool keep_pause) {
     }
     state_ = ReceiverState::kResuming;
   }
-  const Status opened = CatchOutOfMemory([&]() -> Status {
+  Status opened = CatchOutOfMemory([&]() -> Status {
     SEGUE_RETURN_IF_ERROR(engine_.OpenGates(*prepared_));
     return engine_.steps().paused() && !keep_pause ? engine_.steps().Resume() : Status();
   });
@@ -429,7 +429,7 @@ void ReceiverCore::RunPrepare(const EngineRequest& request, const std::stop_toke
 
 // State applying; the bytes are the target's.
 Status ReceiverCore::FinishApply(const ApplyChoices& choices) {
-  const Status finished = CatchOutOfMemory([&] { return engine_.Finish(choices.flush_cache); });
+  Status finished = CatchOutOfMemory([&] { return engine_.Finish(choices.flush_cache); });
   for (std::size_t i = 0; i < size(); ++i) {
     if (prepared_->part(i) == nullptr) continue;
     (void)CatchOutOfMemory([&]() -> Status {  // Left out of the report, at worst.
@@ -447,7 +447,7 @@ Status ReceiverCore::ApplyPrepared(const ApplyChoices& choices) {
   HearScrubbers();
   if (prepared_->changes_bytes()) {
     const std::uint64_t started = NowInNanoseconds();
-    const Status closed = CatchOutOfMemory([&] { return engine_.Close(*prepared_, choices); });
+    Status closed = CatchOutOfMemory([&] { return engine_.Close(*prepared_, choices); });
     if (!closed.ok()) {
       const std::lock_guard lock(mutex_);
       ++pause_failures_;

@@ -201,7 +201,7 @@ Status ReceiverCore::EndRebuild(ReceiverState state, const Status& status) {
 // The weights are right; whether the engine knows it. If not, it stays paused, until an update
 // (of nothing, say) does the rest.
 Status ReceiverCore::FinishRebuild(const std::vector<std::uint64_t>& held, Pause pause) {
-  const Status told = CatchOutOfMemory([this] { return engine_.LetGo(); });
+  Status told = CatchOutOfMemory([this] { return engine_.LetGo(); });
   if (told.ok()) pause.resumed_ns = NowInNanoseconds();
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < size(); ++i) NoteRebuilt(i, held[i], pause);

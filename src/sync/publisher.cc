@@ -317,7 +317,7 @@ class Publisher::Impl {
 
   // Before anybody sees it: what was encoded, by whatever processor or device, is what it states.
   Status Prove() {
-    const Status proven = model_->baseline->Prove(next_.staged, put_.sums().after);
+    Status proven = model_->baseline->Prove(next_.staged, put_.sums().after);
     // A device may err; memory of the host that disagrees with itself was written to.
     if (proven.code() != StatusCode::kCorruption || model_->place.differ != nullptr) return proven;
     return InvalidArgument("a tensor was written to while it was compared (" + proven.message() +

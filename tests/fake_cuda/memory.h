@@ -83,7 +83,7 @@ class DeviceMemory {
       if (written <= 0) return -1;
       done += static_cast<std::size_t>(written);
     }
-    mmap(pages, region.reach, PROT_NONE, MAP_SHARED | MAP_FIXED, region.file, 0);
+    (void)mmap(pages, region.reach, PROT_NONE, MAP_SHARED | MAP_FIXED, region.file, 0);
     return region.file;
   }
 
@@ -102,7 +102,7 @@ class DeviceMemory {
     auto* const pages =
         static_cast<char*>(mmap(nullptr, kPage + reach + kPage, PROT_NONE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-    mmap(pages + kPage, reach, PROT_NONE, MAP_SHARED | MAP_FIXED, opened, 0);
+    (void)mmap(pages + kPage, reach, PROT_NONE, MAP_SHARED | MAP_FIXED, opened, 0);
     close(opened);
     const auto address = reinterpret_cast<std::uint64_t>(pages);
     regions_[address] = {.size = kPage + size,
