@@ -275,6 +275,10 @@ Counts Run(const Kernel& kernel, std::span<const std::uint64_t> arguments, unsig
            unsigned threads, const Order& order) {
   if (arguments.size() != kernel.parameters.size()) throw Fault("another number of arguments");
   if (threads % kLaneCount != 0) throw Fault("a warp that is not whole");
+  if (kernel.threads_max != 0 && threads > kernel.threads_max) {
+    throw Fault("blocks of " + std::to_string(threads) + " threads, compiled for " +
+                std::to_string(kernel.threads_max));
+  }
   segue::Random generator(order.seed);
   segue::Random* const random = order.seed == 0 ? nullptr : &generator;
   Counts counts;

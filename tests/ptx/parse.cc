@@ -79,6 +79,14 @@ class KernelReader {
         static_cast<std::size_t>(Number(text.substr(bracket + 1, text.find(']') - bracket - 1)));
   }
 
+  // `.maxntid X, Y, Z`: no driver launches larger blocks.
+  void SetThreadsMax(string_view text) {
+    kernel_.threads_max = 1;
+    for (const string& count : Operands(text.substr(text.find_first_of(" \t")))) {
+      kernel_.threads_max *= static_cast<std::uint64_t>(Number(count));
+    }
+  }
+
   void AddLabel(const string& name) {
     labels_[name] = static_cast<std::uint32_t>(kernel_.code.size());
   }
@@ -229,8 +237,8 @@ string_view LastWord(string_view text) {
 
 // Whether a directive says nothing that a machine of this kind must know.
 bool IsForOthers(string_view line) {
-  static constexpr string_view kNames[] = {".version",      ".target", ".address_size", ".maxntid",
-                                           ".minnctapersm", ".reg",    ".pragma",       ")"};
+  static constexpr string_view kNames[] = {
+      ".version", ".target", ".address_size", ".minnctapersm", ".reg", ".pragma", ")"};
   return line == "{" ||
          std::ranges::any_of(kNames, [&](string_view name) { return line.starts_with(name); });
 }
@@ -252,6 +260,8 @@ std::map<string, Kernel> Parse(const string& text) {
       reader->AddParameter(string(LastWord(line)));
     } else if (line.starts_with(".shared") && reader) {
       reader->AddShared(line);
+    } else if (line.starts_with(".maxntid") && reader) {
+      reader->SetThreadsMax(line);
     } else if (IsForOthers(line)) {
       continue;
     } else if (line.ends_with(':') && reader) {

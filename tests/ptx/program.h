@@ -69,6 +69,7 @@ struct Kernel {
   std::vector<std::pair<std::uint32_t, std::uint64_t>> constants;  // Register and value.
   std::map<std::string, std::uint32_t> special;                    // "%tid.x" and its register.
   std::size_t shared_size = 0;                                     // Bytes a block.
+  std::uint64_t threads_max = 0;  // Of a block, as it was compiled for; 0: not said.
 };
 
 // Memory of a block, which holds nothing at first.

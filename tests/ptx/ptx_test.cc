@@ -253,6 +253,12 @@ TEST(PtxTest, BlocksHaveTheirNumbers) {
   for (const std::uint32_t count : counts) EXPECT_EQ(count, kAllLanes);
 }
 
+TEST(PtxTest, BlocksAreOfTheSizeTheyAreCompiledFor) {
+  std::uint64_t word = 0;
+  RunProgram(Program(""), &word, 0, 256);
+  EXPECT_THROW(RunProgram(Program(""), &word, 0, 288), Fault);
+}
+
 TEST(PtxTest, FaultsOfMemory) {
   EXPECT_THAT(FaultOf("\tld.u64 \t%rd5, [%rd4+4];\n"), HasSubstr("is not aligned"));
   EXPECT_THAT(FaultOf("\tst.v4.u32 \t[%rd4+8], {%r1, %r1, %r1, %r1};\n"),
