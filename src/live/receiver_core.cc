@@ -95,18 +95,23 @@ Status ReceiverCore::Prepare(const EngineRequest& request) {
   return started;
 }
 
-// Lock held. A thread's stack is memory too, and the system says otherwise that there is none.
-Status ReceiverCore::StartPrepare(const EngineRequest& request) {
+// A thread's stack is memory too, and the system says otherwise that there is none.
+Status ReceiverCore::StartTask(std::unique_ptr<BackgroundTask>& task, TaskPriority priority,
+                               Environment::Body body) {
   try {
-    prepare_task_ = environment_.Start(
-        TaskPriority::kLow,
-        [this, request](const std::stop_token& stop) { RunPrepare(request, stop); });
+    task = environment_.Start(priority, std::move(body));
     return {};
   } catch (const std::system_error&) {
     return ResourceExhausted("threads: the system gives no more of them");
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory();
   }
+}
+
+// Lock held.
+Status ReceiverCore::StartPrepare(const EngineRequest& request) {
+  return CatchOutOfMemory([&] {
+    return StartTask(prepare_task_, TaskPriority::kLow,
+                     [this, request](const std::stop_token& stop) { RunPrepare(request, stop); });
+  });
 }
 
 // Lock held, state preparing.
@@ -287,13 +292,14 @@ Status ReceiverCore::Follow(std::chrono::milliseconds interval) {
   }
   const std::lock_guard lock(follow_mutex_);
   follow_task_.reset();
-  follow_task_ =
-      environment_.Start(TaskPriority::kNormal, [this, interval](const std::stop_token& stop) {
-        const GiveUpScope scope([this, &stop] { return stop.stop_requested() || gives_up_; });
-        follower_.Run(environment_, interval, stop);
-      });
-  follows_ = true;
-  return {};
+  const auto run = [this, interval](const std::stop_token& stop) {
+    const GiveUpScope scope([this, &stop] { return stop.stop_requested() || gives_up_; });
+    follower_.Run(environment_, interval, stop);
+  };
+  const Status started =
+      CatchOutOfMemory([&] { return StartTask(follow_task_, TaskPriority::kNormal, run); });
+  follows_ = started.ok();
+  return started;
 }
 
 Result<std::vector<std::uint64_t>> ReceiverCore::Versions(std::size_t i) const {

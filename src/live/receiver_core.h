@@ -107,6 +107,8 @@ class ReceiverCore : public Followed {
   Status WrongState(const char* verb) const;
   Status Outcome() const;
   void Settle(ReceiverState state, Status why);
+  Status StartTask(std::unique_ptr<BackgroundTask>& task, TaskPriority priority,
+                   Environment::Body body);
   Status StartPrepare(const EngineRequest& request);
   void StopPreparing();
   void Free(std::unique_lock<std::mutex>& lock, std::unique_ptr<EngineUpdate> spent,

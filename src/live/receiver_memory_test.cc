@@ -213,6 +213,22 @@ class RebuildAgainTest : public NoMemoryTest {
   PoorEnvironment environment_;
 };
 
+// Who follows no more does not say that he does.
+TEST_F(RebuildAgainTest, AFollowerThatCannotBeStartedIsARefusal) {
+  environment_.lack = Lack::kStore;
+  ASSERT_TRUE(receiver_->Follow(std::chrono::milliseconds(1)).ok());
+  EXPECT_TRUE(Comes(Tells));
+  for (const Lack lack : {Lack::kThreads, Lack::kMemoryForThreads}) {
+    environment_.lack = lack;
+    const Status refused = receiver_->Follow(std::chrono::milliseconds(1));
+    EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted) << refused.ToString();
+    EXPECT_FALSE(Tells(receiver_->status())) << receiver_->status().message;
+  }
+  environment_.lack = Lack::kNothing;
+  ASSERT_TRUE(receiver_->Follow(std::chrono::milliseconds(1)).ok());
+  EXPECT_TRUE(Comes([](const ReceiverStatus& status) { return status.ready; }));
+}
+
 TEST_F(RebuildAgainTest, ByTheFollowerAlone) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_EQ(receiver_->status().state, ReceiverState::kPoisoned);
