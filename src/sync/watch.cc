@@ -55,6 +55,8 @@ class CheckpointWatcher::Impl {
   }
 
  private:
+  using Incomplete = std::vector<std::pair<const Candidate*, Status>>;
+
   // An anchor at a version to come waits for it.
   std::vector<AnchorWish> DueAnchors() const {
     std::vector<AnchorWish> due;
@@ -88,9 +90,18 @@ class CheckpointWatcher::Impl {
     return Checkpoint::Open(candidate.path).status();
   }
 
+  // What nobody completes is told of once: it may wait for a writer that is gone.
+  void TellOfWaits(const Incomplete& incomplete, WatchLook& look) {
+    for (const auto& [candidate, status] : incomplete) {
+      if (!candidate->quiet || !told_.insert(candidate->name).second) continue;
+      look.warnings.push_back("'" + candidate->name +
+                              "' is waited for, and nothing in it changes: " + status.message());
+    }
+  }
+
   // The first complete one after the last; null while there is nothing to do but wait.
   Result<const Candidate*> ChooseNext(const std::vector<Candidate>& candidates, WatchLook& look) {
-    std::vector<std::pair<const Candidate*, Status>> incomplete;
+    Incomplete incomplete;
     const Candidate* next = nullptr;
     for (const Candidate& candidate : candidates) {
       if (candidate.name == last_->name || passed_.contains(candidate.name)) continue;
@@ -109,7 +120,10 @@ class CheckpointWatcher::Impl {
     }
     looked_ = true;
     if (!incomplete.empty()) look.checkpoint = incomplete.front().first->name;
-    if (next == nullptr) return next;
+    if (next == nullptr) {
+      TellOfWaits(incomplete, look);
+      return next;
+    }
     for (const auto& [candidate, status] : incomplete) {
       if (!candidate->settled) return static_cast<const Candidate*>(nullptr);  // Being written.
       passed_.insert(candidate->name);
@@ -121,11 +135,15 @@ class CheckpointWatcher::Impl {
   // Where to go on from: the base of the next version.
   Status FindLast(const std::vector<Candidate>& candidates, WatchLook& look) {
     std::vector<const Candidate*> complete;
+    Incomplete incomplete;
     bool all_settled = true;
     for (const Candidate& candidate : candidates) {
       all_settled = all_settled && candidate.settled;
-      if (CheckComplete(candidate).ok()) complete.push_back(&candidate);
+      const Status status = CheckComplete(candidate);
+      if (status.ok()) complete.push_back(&candidate);
+      if (!status.ok()) incomplete.emplace_back(&candidate, status);
     }
+    if (complete.empty()) TellOfWaits(incomplete, look);
     if (!all_settled) {
       look.checkpoint = candidates.front().name;
       return {};
@@ -198,6 +216,7 @@ class CheckpointWatcher::Impl {
   std::uint64_t next_version_ = 1;
   std::vector<AnchorWish> anchors_ = options_.publish.anchors;  // Not set yet.
   std::set<std::string> passed_;                                // Never became complete.
+  std::set<std::string> told_;                                  // To be waited for.
   std::set<std::string> before_;  // Have a step before the last one's.
 };
 

@@ -12,6 +12,11 @@
 #include "base/file.h"
 
 namespace segue {
+namespace {
+
+constexpr int kQuietInSettles = 12;
+
+}  // namespace
 
 std::optional<std::uint64_t> StepOfName(const std::string& name) {
   constexpr std::string_view kDigits = "0123456789";
@@ -55,13 +60,14 @@ Result<std::vector<Candidate>> WatchedDirectory::Look() {
   for (const std::string& name : names) {
     const auto step = StepOfName(name);
     if (!step) continue;
-    Candidate candidate{*step, name, JoinPath(path_, name), false, {}};
+    Candidate candidate{*step, name, JoinPath(path_, name), false, false, {}};
     auto files = ReadFileFacts(candidate.path);
     if (!files.ok()) continue;  // No directory, or gone.
     const auto known = seen_.find(name);
     const bool same = known != seen_.end() && known->second.files == files.value();
     const auto since = same ? known->second.since : now;
     candidate.settled = same && now - since >= settle_;
+    candidate.quiet = same && now - since >= kQuietInSettles * settle_;
     candidate.files = files.value();
     seen.emplace(name, Seen{std::move(files).value(), since});
     candidates.push_back(std::move(candidate));

@@ -35,6 +35,7 @@ struct Candidate {
   std::string name;
   std::string path;
   bool settled = false;  // Nothing in it has changed for long enough.
+  bool quiet = false;    // Nor for so long that its writer may be gone.
   std::vector<FileFacts> files;
 
   bool IsAfter(const Candidate& other) const {

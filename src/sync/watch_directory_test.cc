@@ -65,6 +65,12 @@ TEST(WatchedDirectoryTest, OrderAndSettling) {
   EXPECT_TRUE(watched.Look().value()[1].settled);
   test::WriteFile(JoinPath(directory.File("s-1000"), "new"), "");
   EXPECT_FALSE(watched.Look().value()[1].settled);
+  clock.now += std::chrono::seconds(51);
+  EXPECT_FALSE(watched.Look().value()[0].quiet);
+  clock.now += std::chrono::seconds(1);
+  found = watched.Look().value();
+  EXPECT_TRUE(found[0].quiet);  // As it was for twelve times as long.
+  EXPECT_FALSE(found[1].quiet);
 }
 
 TEST(WatchedDirectoryTest, NoSuchDirectory) {

@@ -120,8 +120,19 @@ TEST_F(WatchTest, HalfWrittenIsWaitedFor) {
   EXPECT_EQ(LookAll(), Names{"step-2"});
   std::filesystem::remove(JoinPath(Step(3), shard));
   EXPECT_EQ(LookAll(), Names());
+  ASSERT_EQ(warnings_.size(), 1u) << "told of once";
+  EXPECT_THAT(warnings_[0], HasSubstr("'step-3' is waited for, and nothing in it changes: "));
+  EXPECT_THAT(warnings_[0], HasSubstr("1 byte"));
   test::WriteFile(JoinPath(Step(3), shard), whole);
   EXPECT_EQ(LookAll(), Names{"step-3"});
+}
+
+TEST_F(WatchTest, ABaseThatNobodyFinishesIsToldOf) {
+  Save(1);
+  std::filesystem::remove(JoinPath(Step(1), "model-00002-of-00002.safetensors"));
+  EXPECT_EQ(LookAll(), Names());
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_THAT(warnings_[0], HasSubstr("'step-1' is waited for"));
 }
 
 TEST_F(WatchTest, WhatNobodyFinishesIsPassedOver) {
