@@ -217,9 +217,12 @@ Result<std::optional<std::uint64_t>> LiveEngine::CommonVersion() const {
     auto versions = lineage(i).Versions();
     if (!versions.ok()) return Of(i, versions.status());
     held = std::max(held, weights(i).version().version);
-    if (i == 0) common = std::move(versions).value();
+    if (i == 0) {
+      common = std::move(versions).value();
+      continue;
+    }
     std::erase_if(common, [&](std::uint64_t version) {
-      return i != 0 && !std::ranges::binary_search(*versions, version);
+      return !std::ranges::binary_search(*versions, version);
     });
   }
   if (common.empty() || common.back() < held) return std::optional<std::uint64_t>();

@@ -252,10 +252,10 @@ Status LiveLineage::CloseGates(std::uint64_t target, std::chrono::milliseconds d
 }
 
 Status LiveLineage::Apply(PreparedUpdate& update) {
-  const Status applied = update.Apply();
+  Status applied = update.Apply();
   if (applied.ok()) is_recorded_ = true;
   if (!update.changes_bytes()) return applied;
-  const Status agreed = ranks_.Agree(Meeting::kApply, update.report().target_version, applied);
+  Status agreed = ranks_.Agree(Meeting::kApply, update.report().target_version, applied);
   if (agreed.ok()) return agreed;
   weights_->SetPhase(Phase::kPoisoned);
   return Tainted(agreed.message());

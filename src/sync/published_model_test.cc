@@ -28,6 +28,7 @@ class PublishedModelTest : public test::PublisherTest {
 TEST_F(PublishedModelTest, ThreeWaysToOneModel) {
   const std::vector<SourceTensor> sources = SourcesOf(trainer_);
   std::vector<std::string> names;
+  names.reserve(sources.size());
   for (const SourceTensor& tensor : sources) names.push_back(tensor.name);
   const TensorReader read = [&](const std::string& name, std::byte* to, std::uint64_t size) {
     const auto found = std::ranges::find(sources, name, &SourceTensor::name);
