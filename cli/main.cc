@@ -19,6 +19,7 @@
 #include "cli/output.h"
 #include "cli/signals.h"
 #include "cli/verbs.h"
+#include "segue/device_memory.h"
 
 namespace segue::cli {
 
@@ -215,7 +216,8 @@ int Run(const std::vector<std::string>& arguments) {
   const bool json = std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
   TurnSignalsIntoErrors(json);
   CLI::App program("Segue: bit-exact weight deltas from a trainer to inference engines", "segue");
-  program.set_version_flag("--version", "segue " SEGUE_VERSION);
+  program.set_version_flag("--version", std::string("segue " SEGUE_VERSION) +
+                                            (BuiltWithCuda() ? ", with CUDA" : ", without CUDA"));
   program.require_subcommand(1);
   const std::vector<Verb> verbs = AddVerbs(program);
   for (const Verb& verb : verbs) {

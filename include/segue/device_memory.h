@@ -24,6 +24,9 @@
 
 namespace segue {
 
+// Whether this library was built with a CUDA toolkit; says nothing of the machine that it runs on.
+bool BuiltWithCuda();
+
 // A stretch of a GPU's memory, as another process can map it.
 struct DeviceMemoryShare {
   std::array<std::byte, 64> handle = {};  // Of the whole allocation, as the driver gives it.

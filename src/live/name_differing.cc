@@ -140,9 +140,14 @@ std::string Sentence(Store& store, const std::string& name, const LiveWeights& w
   if (!lineage.ok() || !*lineage) return "";
   const auto& manifests = (*lineage)->manifests();
   if (manifests.empty() || (*lineage)->record().plan != weights.plan().digest()) return "";
+  // A delta that changes nothing tells nothing.
+  const auto tells = [](const auto& entry) { return entry.second.identity.changed_chunks != 0; };
+  const auto oldest = std::ranges::find_if(manifests, tells);
+  if (oldest == manifests.end()) return "";
+  const auto newest = std::find_if(manifests.rbegin(), manifests.rend(), tells);
   Comparer comparer(weights, stop);
-  if (!comparer.Add(store, manifests.begin()->second).ok()) return "";
-  if (manifests.size() > 1 && !comparer.Add(store, manifests.rbegin()->second).ok()) return "";
+  if (!comparer.Add(store, oldest->second).ok()) return "";
+  if (newest->first != oldest->first && !comparer.Add(store, newest->second).ok()) return "";
   const auto nearest = comparer.Nearest();
   return nearest ? Describe(weights.plan(), *nearest) : "";
 }

@@ -66,6 +66,21 @@ TEST_F(NameDifferingTest, TheNearestOfOldestAndNewest) {
   }
 }
 
+// Found by a user: after a version in which nothing had changed, all tensors were named.
+TEST_F(NameDifferingTest, VersionsThatChangeNothingTellNothing) {
+  Advance(2);
+  trainer_.Write();
+  const std::string newest = trainer_.Directory(trainer_.version());
+  for (const std::uint64_t version : {3, 4}) {
+    auto publish = test::PublishOf(store_, newest, newest);
+    publish.version = version;
+    ASSERT_TRUE(Publish(publish).ok());
+  }
+  Load(trainer_.version());
+  Byte("e.ids", 8) ^= std::byte{1};
+  EXPECT_THAT(Said(), HasSubstr("these differ from version 2: 'e.ids'"));
+}
+
 TEST_F(NameDifferingTest, OtherWeights) {
   for (ByteVector& buffer : buffers_) {
     for (std::byte& byte : buffer) byte ^= std::byte{0x20};

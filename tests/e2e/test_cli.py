@@ -4,6 +4,7 @@ compare every byte with the trainer's files, read here."""
 
 import json
 import os
+import re
 import shutil
 
 import pytest
@@ -231,7 +232,7 @@ def test_list_presets(segue):
 
 
 def test_version_and_help(segue):
-    assert segue.text("--version").startswith("segue 0.")
+    assert re.fullmatch(r"segue 0\.[\d.]+, with(out)? CUDA\n", segue.text("--version"))
     text = segue.text("--help")
     for verb in ("diff", "publish", "apply", "verify", "inspect", "resolve", "generate", "bench"):
         assert f"\n  {verb} " in text

@@ -38,6 +38,8 @@ Status CannotShare(const Status& status) {
 
 }  // namespace
 
+bool BuiltWithCuda() { return true; }
+
 Result<DeviceMemoryShare> ShareDeviceMemory(const std::string& device, const std::byte* address,
                                             std::uint64_t size) {
   SEGUE_ASSIGN_OR_RETURN(const ContextPointer context, OpenContext(device));

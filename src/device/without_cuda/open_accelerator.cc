@@ -24,6 +24,8 @@ Result<std::shared_ptr<Differ>> OpenDiffer(const std::string& name, const Differ
   return Without(name);
 }
 
+bool BuiltWithCuda() { return false; }
+
 Result<DeviceMemoryShare> ShareDeviceMemory(const std::string& device, const std::byte*,
                                             std::uint64_t) {
   return Without(device);
