@@ -10,6 +10,7 @@
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include "base/json_text.h"
 #include "base/limits.h"
@@ -17,6 +18,7 @@
 #include "server/endpoint_request.h"
 #include "server/endpoint_table.h"
 #include "server/metrics.h"
+#include "server/relay_node.h"
 
 namespace segue {
 namespace {
@@ -180,7 +182,11 @@ HttpAnswer Endpoints::Pull(const Endpoint& endpoint, const std::string& body) co
 HttpAnswer Endpoints::Get(const std::string& path, ReceiverGroup& receiver) {
   const std::vector<ReceiverStatus> held = receiver.status();
   if (path == "/metrics") {
-    return {200, "text/plain; version=0.0.4", MetricsText(identity_, held, receiver.counts())};
+    std::string text = MetricsText(identity_, held, receiver.counts());
+    if (relay_ != nullptr) {
+      text += RelayMetricsText(identity_, relay_->statistics(), relay_->served());
+    }
+    return {200, "text/plain; version=0.0.4", std::move(text)};
   }
   if (path == "/versions") return GetVersions(receiver);
   const auto behind = std::ranges::find(held, false, &ReceiverStatus::ready);

@@ -17,6 +17,7 @@
 namespace segue {
 
 class EndpointRequest;
+class RelayNode;
 
 struct HttpAnswer {
   int status = 200;
@@ -31,6 +32,8 @@ class Endpoints {
 
   // From now on there are weights. `receiver` outlives the endpoints.
   void SetReceiver(ReceiverGroup& receiver) { receiver_ = &receiver; }
+  // Before SetReceiver(): its relay, which outlives the endpoints; null: it has none.
+  void SetRelay(const RelayNode* relay) { relay_ = relay; }
   // Why there are none.
   void SetFailure(const Status& failure);
   // Pulls of disk deltas are allowed below `roots`; `bases`: the checkpoints of the engine's
@@ -68,6 +71,7 @@ class Endpoints {
   const Process process_;
   const std::string document_;  // Made at the start: later there might be no memory for it.
   std::atomic<ReceiverGroup*> receiver_{nullptr};
+  const RelayNode* relay_ = nullptr;
   std::vector<std::string> pull_roots_;
   std::vector<std::string> pull_bases_;
   unsigned pull_threads_ = 0;

@@ -140,6 +140,21 @@ TEST(MetricsTest, LabelsAreEscaped) {
   EXPECT_EQ(text.find("\n\n"), std::string::npos);
 }
 
+TEST(MetricsTest, OfARelay) {
+  const RelayStatistics read = {
+      .relay_bytes = 5, .origin_bytes = 6, .lies = 7, .kept_bytes = 8, .kept_count = 9};
+  const StoreServerStatistics served = {.requests = 10, .refused = 11, .sent_bytes = 12};
+  const std::string text = RelayMetricsText({.engine_id = "e"}, read, served);
+  for (const std::string sample :
+       {"read_bytes_total{engine=\"e\",source=\"relay\"} 5",
+        "read_bytes_total{engine=\"e\",source=\"origin\"} 6", "wrong_objects_total{engine=\"e\"} 7",
+        "kept_bytes{engine=\"e\"} 8", "kept_objects{engine=\"e\"} 9",
+        "requests_total{engine=\"e\"} 10", "refused_total{engine=\"e\"} 11",
+        "sent_bytes_total{engine=\"e\"} 12"}) {
+    EXPECT_NE(text.find("\nsegue_relay_" + sample + "\n"), std::string::npos) << sample << text;
+  }
+}
+
 TEST(MetricsTest, CountsOfEachLineage) {
   std::vector<ReceiverStatus> held(2);
   std::vector<ReceiverCounts> counts(2);

@@ -26,6 +26,10 @@ std::string Escaped(const std::string& text) {
   return escaped;
 }
 
+std::string Heading(const char* type, const char* name, const char* help) {
+  return fmt::format("# HELP segue_{0} {1}\n# TYPE segue_{0} {2}\n", name, help, type);
+}
+
 class Text {
  public:
   Text(const EngineIdentity& identity, const std::vector<ReceiverStatus>& lineages,
@@ -73,7 +77,7 @@ class Text {
 
  private:
   void Begin(const char* type, const char* name, const char* help) {
-    text_ += fmt::format("# HELP segue_{0} {1}\n# TYPE segue_{0} {2}\n", name, help, type);
+    text_ += Heading(type, name, help);
   }
   template <typename Value>
   void Sample(const std::string& name, const std::string& labels, Value value) {
@@ -153,6 +157,30 @@ std::string MetricsText(const EngineIdentity& identity, const std::vector<Receiv
            [](const S& s) { return s.last.pause_s; });
   AddCounts(text);
   return text.Take();
+}
+
+std::string RelayMetricsText(const EngineIdentity& identity, const RelayStatistics& read,
+                             const StoreServerStatistics& served) {
+  const std::string engine = fmt::format("engine=\"{}\"", Escaped(identity.engine_id));
+  std::string text =
+      Heading("counter", "relay_read_bytes_total",
+              "Bytes of objects named by their hash, from relays or from the origin.");
+  text += fmt::format("segue_relay_read_bytes_total{{{},source=\"relay\"}} {}\n", engine,
+                      read.relay_bytes);
+  text += fmt::format("segue_relay_read_bytes_total{{{},source=\"origin\"}} {}\n", engine,
+                      read.origin_bytes);
+  const auto add = [&](const char* type, const char* name, const char* help, std::uint64_t value) {
+    text += Heading(type, name, help) + fmt::format("segue_{}{{{}}} {}\n", name, engine, value);
+  };
+  add("counter", "relay_wrong_objects_total", "Objects of relays whose hash was another.",
+      read.lies);
+  add("gauge", "relay_kept_bytes", "Bytes that are kept for others.", read.kept_bytes);
+  add("gauge", "relay_kept_objects", "Objects that are kept for others.", read.kept_count);
+  add("counter", "relay_requests_total", "Requests of other relays and receivers.",
+      served.requests);
+  add("counter", "relay_refused_total", "Those that were answered by an error.", served.refused);
+  add("counter", "relay_sent_bytes_total", "Bytes of objects sent to others.", served.sent_bytes);
+  return text;
 }
 
 }  // namespace segue

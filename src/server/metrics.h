@@ -9,11 +9,17 @@
 
 #include "segue/receiver.h"
 #include "segue/server.h"
+#include "segue/store_server.h"
+#include "store/relay_store.h"
 
 namespace segue {
 
 // `counts`: in the order of `lineages`.
 std::string MetricsText(const EngineIdentity& identity, const std::vector<ReceiverStatus>& lineages,
                         const std::vector<ReceiverCounts>& counts);
+
+// Of a receiver that reads through relays or is one: what came from where, and what it has sent on.
+std::string RelayMetricsText(const EngineIdentity& identity, const RelayStatistics& read,
+                             const StoreServerStatistics& served);
 
 }  // namespace segue

@@ -247,6 +247,7 @@ class Server::Impl {
   Status Begin() {
     SEGUE_ASSIGN_OR_RETURN(receiver_, OpenReceiver());
     if (options_.follow) SEGUE_RETURN_IF_ERROR(receiver_->Follow(*options_.follow));
+    endpoints_.SetRelay(relay_.get());
     endpoints_.SetReceiver(*receiver_);
     return {};
   }

@@ -23,6 +23,12 @@ def payload_bytes_sent(url):
     return int(re.search(r"^segue_store_sent_payload_bytes_total (\d+)$", text, re.M).group(1))
 
 
+def read_from(receiver, source):
+    text = urllib.request.urlopen(receiver.url + "/metrics", timeout=10).read().decode()
+    return int(re.search(rf'^segue_relay_read_bytes_total.*source="{source}"}} (\d+)$', text,
+                         re.M).group(1))
+
+
 def test_a_chain_of_relays(segue, tmp_path):
     checkpoint = version_directory("bf16", 0)
     with serving_store(segue, tmp_path / "store") as url, token_set():
@@ -44,6 +50,9 @@ def test_a_chain_of_relays(segue, tmp_path):
                     assert live == read_checkpoint(version_directory("bf16", version))
             assert payload_bytes_sent(url) == total
             assert payload_bytes_sent(first.ready["relay"]) == total
+            read = read_from(first, "origin")
+            assert read > total and read_from(first, "relay") == 0  # Payloads, plan and layout.
+            assert (read_from(third, "origin"), read_from(third, "relay")) == (0, read)
             first.kill()
             publish(segue, url, 4)
             for receiver in fleet[1:]:
