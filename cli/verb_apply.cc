@@ -44,7 +44,7 @@ void PrintStages(const ApplyReport& report, bool in_place) {
   table.Row({"stage", HumanSeconds(report.stage_s), HumanBytes(report.staged_bytes)});
   table.Row({"preflight", HumanSeconds(report.preflight_s)});
   if (in_place) table.Row({"journal", HumanSeconds(report.journal_s)});
-  table.Row({"apply = pause", HumanSeconds(report.apply_s)});
+  table.Row({in_place ? "apply = pause" : "apply", HumanSeconds(report.apply_s)});
   table.Row({"sync", HumanSeconds(report.sync_s)});
   PrintLine("");
   table.Print();
