@@ -14,27 +14,30 @@ constexpr milliseconds kBetweenSteps(6);
 // Longer than the receivers' deadline.
 constexpr milliseconds kSlowStep(130);
 
-void Enter(World& world, SimSegment& segment, unsigned slot) {
-  const auto open = [&segment] { return segment.words().gate().load() != kGateClosed; };
-  for (;;) {
+bool IsOpen(SimSegment& segment) { return segment.words().gate().load() != kGateClosed; }
+
+// False: the segment was removed.
+bool Enter(World& world, SimSegment& segment, unsigned slot) {
+  while (!segment.removed) {
     segment.Enter(slot);
-    if (open()) return;
+    if (IsOpen(segment)) return true;
     segment.Leave(slot);
-    (void)world.Await(open);
+    (void)world.Await([&segment] { return IsOpen(segment) || segment.removed; });
   }
+  return false;
 }
 
 // All or none, as EnterAll() in segue/enter_all.h.
-void EnterBoth(World& world, SimSegment& first, unsigned first_slot, SimSegment& second,
+bool EnterBoth(World& world, SimSegment& first, unsigned first_slot, SimSegment& second,
                unsigned second_slot) {
-  for (;;) {
-    Enter(world, first, first_slot);
+  while (!second.removed && Enter(world, first, first_slot)) {
     second.Enter(second_slot);
-    if (second.words().gate().load() != kGateClosed) return;
+    if (IsOpen(second)) return true;
     second.Leave(second_slot);
     first.Leave(first_slot);
-    (void)world.Await([&second] { return second.words().gate().load() != kGateClosed; });
+    (void)world.Await([&second] { return IsOpen(second) || second.removed; });
   }
+  return false;
 }
 
 std::optional<std::uint64_t> VersionInRecord(SimSegment& segment) {
@@ -66,7 +69,7 @@ class Slot {
 void ReadOnce(Site& site, SimSegment& segment, unsigned slot, const ReportedVersion& reported,
               const std::string& label) {
   World& world = site.world;
-  Enter(world, segment, slot);
+  if (!Enter(world, segment, slot)) return;
   const auto version = reported();
   const auto expected = version ? site.oracle.Find(*version) : nullptr;
   const auto violate = [&](const std::string& what) {
@@ -95,7 +98,7 @@ void ReadOnce(Site& site, SimSegment& segment, unsigned slot, const ReportedVers
 void ReadPairOnce(Site& site, SimSegment& first, unsigned first_slot, SimSegment& second,
                   unsigned second_slot, const std::string& label) {
   World& world = site.world;
-  EnterBoth(world, first, first_slot, second, second_slot);
+  if (!EnterBoth(world, first, first_slot, second, second_slot)) return;
   if (world.Fault(world.rates().slow_reader)) world.Sleep(kSlowStep);
   for (std::size_t t = 0; t < site.plan.tensors().size(); ++t) {
     const std::uint64_t size = site.plan.tensors()[t].size;
@@ -117,27 +120,31 @@ void RunPairEngine(Site& site, Process& process, const std::string& first_name,
   const auto both = [&] {
     return site.memory.Find(first_name) != nullptr && site.memory.Find(second_name) != nullptr;
   };
-  (void)world.Await(both);
-  SimSegment& first = *site.memory.Find(first_name);
-  SimSegment& second = *site.memory.Find(second_name);
-  const Slot first_slot(first, process);
-  const Slot second_slot(second, process);
   for (;;) {
-    ReadPairOnce(site, first, first_slot.number(), second, second_slot.number(), process.name());
-    world.Sleep(world.UpTo(kBetweenSteps));
+    (void)world.Await(both);
+    SimSegment& first = *site.memory.Find(first_name);
+    SimSegment& second = *site.memory.Find(second_name);
+    const Slot first_slot(first, process);
+    const Slot second_slot(second, process);
+    while (!first.removed && !second.removed) {
+      ReadPairOnce(site, first, first_slot.number(), second, second_slot.number(), process.name());
+      world.Sleep(world.UpTo(kBetweenSteps));
+    }
   }
 }
 
 void RunEngine(Site& site, Process& process, const std::string& name) {
   World& world = site.world;
   if (world.Sabotaged(Sabotage::kLateRot)) return;
-  (void)world.Await([&] { return site.memory.Find(name) != nullptr; });
-  SimSegment& segment = *site.memory.Find(name);
-  const Slot slot(segment, process);
   for (;;) {
-    ReadOnce(
-        site, segment, slot.number(), [&] { return VersionInRecord(segment); }, process.name());
-    world.Sleep(world.UpTo(kBetweenSteps));
+    (void)world.Await([&] { return site.memory.Find(name) != nullptr; });
+    SimSegment& segment = *site.memory.Find(name);
+    const Slot slot(segment, process);
+    while (!segment.removed) {
+      ReadOnce(
+          site, segment, slot.number(), [&] { return VersionInRecord(segment); }, process.name());
+      world.Sleep(world.UpTo(kBetweenSteps));
+    }
   }
 }
 

@@ -41,9 +41,9 @@ Host::Host(Site& site, unsigned number)
 SimSegment* Host::segment() { return bound_ ? own_.get() : site_.memory.Find(name_); }
 
 std::vector<SimSegment*> Host::segments() {
-  std::vector<SimSegment*> all = {segment()};
-  SimSegment* const second = further_.empty() ? nullptr : site_.memory.Find(further_);
-  if (second != nullptr) all.push_back(second);
+  std::vector<SimSegment*> all = {segment(),
+                                  further_.empty() ? nullptr : site_.memory.Find(further_)};
+  std::erase(all, nullptr);
   return all;
 }
 

@@ -62,4 +62,6 @@ Result<std::unique_ptr<LiveWeights>> SimEnvironment::CreateWeights(const std::st
   return memory_.Create(name, plan, lineage);
 }
 
+Status SimEnvironment::RemoveWeights(const std::string& name) { return memory_.Remove(name); }
+
 }  // namespace segue::sim

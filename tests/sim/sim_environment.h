@@ -44,6 +44,7 @@ class SimEnvironment final : public LiveEnvironment {
   Result<std::unique_ptr<LiveWeights>> OpenWeights(const std::string& name) override;
   Result<std::unique_ptr<LiveWeights>> CreateWeights(const std::string& name, const Plan& plan,
                                                      const std::string& lineage) override;
+  Status RemoveWeights(const std::string& name) override;
 
  private:
   World& world_;

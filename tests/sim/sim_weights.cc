@@ -201,6 +201,16 @@ Result<std::unique_ptr<LiveWeights>> SimMemory::Create(const std::string& name, 
   return std::unique_ptr<LiveWeights>(std::make_unique<SimWeights>(world_, oracle_, segment));
 }
 
+Status SimMemory::Remove(const std::string& name) {
+  world_.Point("remove segment");
+  const auto found = segments_.find(name);
+  if (found == segments_.end()) return {};
+  found->second->removed = true;
+  removed_.push_back(std::move(found->second));
+  segments_.erase(found);
+  return {};
+}
+
 SimSegment* SimMemory::Find(const std::string& name) {
   const auto found = segments_.find(name);
   return found == segments_.end() ? nullptr : found->second.get();

@@ -47,6 +47,7 @@ class SimSegment {
   std::vector<const Process*> engines;  // By slot; null: free.
 
   bool held = false;                             // By a receiver that lives.
+  bool removed = false;                          // Engines that have it attach anew.
   std::map<const std::byte*, unsigned> applied;  // By chunk: how often, since the gate was closed.
 
  private:
@@ -68,6 +69,8 @@ class SimMemory {
   Result<std::unique_ptr<LiveWeights>> Open(const std::string& name);
   Result<std::unique_ptr<LiveWeights>> Create(const std::string& name, const Plan& plan,
                                               const std::string& lineage);
+  // Success where there is none.
+  Status Remove(const std::string& name);
   // Null where there is none.
   SimSegment* Find(const std::string& name);
   // How often a receiver found an apply that another had not finished.
@@ -79,6 +82,7 @@ class SimMemory {
   World& world_;
   const Oracle& oracle_;
   std::map<std::string, std::unique_ptr<SimSegment>> segments_;
+  std::vector<std::unique_ptr<SimSegment>> removed_;  // Whoever has them keeps what it has.
   std::uint64_t interrupted_ = 0;
   std::uint64_t announced_ = 0;
 };
