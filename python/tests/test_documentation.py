@@ -6,12 +6,13 @@ does an entry without a block."""
 
 import contextlib
 import inspect
+import json
 import os
 import pathlib
 import re
-import threading
 
 import pytest
+from http_support import serving
 
 import segue
 
@@ -210,32 +211,10 @@ def lineages(world, text):
     names["group"].close()
 
 
-@contextlib.contextmanager
 def server(status):
     """An engine with the adapters, as far as one that is told everything is right looks."""
-    import http.server
-    import json
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            self.rfile.read(int(self.headers["Content-Length"] or 0))
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps({"success": True, "results": [status],
-                                         "message": "segue:" + json.dumps(status)}).encode())
-
-        def log_message(self, *_):
-            pass
-
-    httpd = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=httpd.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{httpd.server_port}"
-    finally:
-        httpd.shutdown()
-        thread.join()
-        httpd.server_close()
+    body = {"success": True, "results": [status], "message": "segue:" + json.dumps(status)}
+    return serving(lambda path, asked: (200, body))
 
 
 STATUS = {"state": "PREPARED", "ready": True, "version": 7, "target": 7, "rank": 0,

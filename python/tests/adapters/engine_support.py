@@ -2,8 +2,6 @@
 """What tests of engines share: a store with a lineage, ranks as threads, models as modules."""
 
 import contextlib
-import http.server
-import json
 import threading
 
 import model_families as families
@@ -166,29 +164,3 @@ def module_of(lives, path=""):
             module.register_parameter(leaf, torch.nn.Parameter(tensor, requires_grad=False))
     model.config = type("Config", (), {"_name_or_path": path})()
     return model
-
-
-@contextlib.contextmanager
-def serving(answer):
-    """A server whose POSTs `answer(path, body)` answers with (code, body); its URL."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            length = int(self.headers["Content-Length"] or 0)
-            code, body = answer(self.path, json.loads(self.rfile.read(length) or b"{}"))
-            self.send_response(code)
-            self.end_headers()
-            self.wfile.write(json.dumps(body).encode())
-
-        def log_message(self, *_):
-            pass
-
-    httpd = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=httpd.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{httpd.server_port}"
-    finally:
-        httpd.shutdown()
-        thread.join()
-        httpd.server_close()

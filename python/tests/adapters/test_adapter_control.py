@@ -10,7 +10,7 @@ import threading
 import time
 
 import pytest
-from engine_support import serving
+from http_support import serving
 
 from segue import InvalidArgumentError, TaintedError, UnavailableError, UnsupportedError
 from segue.adapters.control import NotFinishedError, RefusedError

@@ -14,7 +14,8 @@ import model_families as families
 import pytest
 import engine_stubs as stubs
 import torch
-from engine_support import Run, module_of, serving
+from engine_support import Run, module_of
+from http_support import serving
 
 from segue import (InvalidArgumentError, TaintedError, UnavailableError, UnsupportedError)
 

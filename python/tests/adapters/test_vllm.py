@@ -8,7 +8,8 @@ import types
 import model_families as families
 import pytest
 import engine_stubs as stubs
-from engine_support import Run, module_of, serving
+from engine_support import Run, module_of
+from http_support import serving
 
 import segue
 from segue import InvalidArgumentError, UnavailableError, UnsupportedError
