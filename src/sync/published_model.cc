@@ -108,10 +108,10 @@ Status PublishedModel::FindVersion(const Digest& digest, const std::string& what
                          ", which is no version of lineage '" + lineage_name + "'");
 }
 
-Status PublishedModel::CheckPlace(const SourceTensor& tensor) const {
-  if (place.differ == nullptr || tensor.data == nullptr || tensor.size == 0) return {};
-  return place.differ->CheckMemory(tensor.data, tensor.size)
-      .WithContext("tensor " + Quoted(tensor.name));
+Status PublishedModel::CheckPlace(std::string_view name, const std::byte* data,
+                                  std::uint64_t size) const {
+  if (place.differ == nullptr || data == nullptr || size == 0) return {};
+  return place.differ->CheckMemory(data, size).WithContext("tensor " + Quoted(name));
 }
 
 Result<std::unique_ptr<PublishedModel>> OpenPublishedModel(Environment& environment,
@@ -121,7 +121,7 @@ Result<std::unique_ptr<PublishedModel>> OpenPublishedModel(Environment& environm
   SEGUE_ASSIGN_OR_RETURN(const std::uint64_t chunk_size, opening.OpenStore(environment));
   SEGUE_ASSIGN_OR_RETURN(SourceModel source, SourceFromTensors(base, chunk_size));
   for (const SourceTensor& tensor : base) {
-    SEGUE_RETURN_IF_ERROR(opening.model().CheckPlace(tensor));
+    SEGUE_RETURN_IF_ERROR(opening.model().CheckPlace(tensor.name, tensor.data, tensor.size));
   }
   SEGUE_ASSIGN_OR_RETURN(Layout layout, Layout::Generate(source.plan, options.shard_size));
   return opening.Finish(std::move(source), std::move(layout), "the publisher's tensors");

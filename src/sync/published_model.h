@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/layout.h"
@@ -40,7 +41,7 @@ struct PublishedModel {
   // The version that has this digest. VersionMismatch, naming `what`, where there is none.
   Status FindVersion(const Digest& digest, const std::string& what);
   // Memory of the device that the publisher was opened for, where it was opened for one.
-  Status CheckPlace(const SourceTensor& tensor) const;
+  Status CheckPlace(std::string_view name, const std::byte* data, std::uint64_t size) const;
 };
 
 // The three ways of Publisher::Open().

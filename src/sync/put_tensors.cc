@@ -44,23 +44,25 @@ Result<std::size_t> PutTensors::Find(std::string_view name) const {
   return tensor;
 }
 
-Status PutTensors::CheckSize(std::size_t tensor, std::uint64_t size) const {
+Result<TensorChange> PutTensors::ChangeAt(std::size_t tensor, const std::byte* data,
+                                          std::uint64_t size) const {
   const PlanTensor& known = model_.plan.tensors()[tensor];
-  if (size == known.size) return {};
-  return InvalidArgument("tensor " + Quoted(known.spec.name) + " has " + std::to_string(size) +
-                         " bytes, expected " + std::to_string(known.size));
-}
-
-Result<TensorChange> PutTensors::ChangeOf(std::string_view name, const std::byte* data,
-                                          std::uint64_t size) {
-  SEGUE_ASSIGN_OR_RETURN(const std::size_t tensor, Find(name));
-  SEGUE_RETURN_IF_ERROR(CheckSize(tensor, size));
-  SEGUE_RETURN_IF_ERROR(model_.CheckPlace({.name = std::string(name), .data = data, .size = size}));
+  if (size != known.size) {
+    return InvalidArgument("tensor " + Quoted(known.spec.name) + " has " + std::to_string(size) +
+                           " bytes, expected " + std::to_string(known.size));
+  }
+  SEGUE_RETURN_IF_ERROR(model_.CheckPlace(known.spec.name, data, size));
   return TensorChange{tensor, model_.baseline->Tensor(tensor), data};
 }
 
+Result<TensorChange> PutTensors::ChangeOf(std::string_view name, const std::byte* data,
+                                          std::uint64_t size) const {
+  SEGUE_ASSIGN_OR_RETURN(const std::size_t tensor, Find(name));
+  return ChangeAt(tensor, data, size);
+}
+
 // A delta of bytes cannot change what a tensor is.
-Result<TensorChange> PutTensors::ChangeOf(const SourceTensor& tensor) {
+Result<TensorChange> PutTensors::ChangeOf(const SourceTensor& tensor) const {
   SEGUE_ASSIGN_OR_RETURN(const std::size_t number, Find(tensor.name));
   const auto dtype = DtypeFromName(tensor.dtype);
   if (!dtype) {
@@ -74,10 +76,11 @@ Result<TensorChange> PutTensors::ChangeOf(const SourceTensor& tensor) {
                            ", expected " + DescribeTensor(known) +
                            "; another dtype or shape needs a lineage of its own");
   }
-  return ChangeOf(tensor.name, tensor.data, tensor.size);
+  return ChangeAt(number, tensor.data, tensor.size);
 }
 
-Result<std::vector<TensorChange>> PutTensors::ChangesOf(std::span<const SourceTensor> tensors) {
+Result<std::vector<TensorChange>> PutTensors::ChangesOf(
+    std::span<const SourceTensor> tensors) const {
   std::vector<TensorChange> changes;
   for (const SourceTensor& tensor : tensors) {
     if (tensor.data == nullptr) continue;

@@ -30,11 +30,12 @@ class PutTensors {
 
   // What is to be compared. InvalidArgument or Unsupported, with nothing changed, for a tensor that
   // is unknown, not owned, put already, or not what the model says it is (case C4).
-  Result<TensorChange> ChangeOf(std::string_view name, const std::byte* data, std::uint64_t size);
-  Result<TensorChange> ChangeOf(const SourceTensor& tensor);
+  Result<TensorChange> ChangeOf(std::string_view name, const std::byte* data,
+                                std::uint64_t size) const;
+  Result<TensorChange> ChangeOf(const SourceTensor& tensor) const;
   // Those that have data, in the order of the payload, so that what is complete of it can be
   // compressed at once.
-  Result<std::vector<TensorChange>> ChangesOf(std::span<const SourceTensor> tensors);
+  Result<std::vector<TensorChange>> ChangesOf(std::span<const SourceTensor> tensors) const;
   // Each comes from ChangeOf(). After a failure only Clear() is left.
   Status Compare(const std::vector<TensorChange>& changes);
 
@@ -49,7 +50,8 @@ class PutTensors {
 
  private:
   Result<std::size_t> Find(std::string_view name) const;
-  Status CheckSize(std::size_t tensor, std::uint64_t size) const;
+  Result<TensorChange> ChangeAt(std::size_t tensor, const std::byte* data,
+                                std::uint64_t size) const;
   void TakeUnchanged(std::size_t tensor);
 
   const PublishedModel& model_;

@@ -178,16 +178,17 @@ std::uint64_t Warp::SectorsOf(const Instruction& instruction, std::uint32_t lane
 }
 
 void Warp::Plain(const Instruction& instruction, std::uint32_t place, std::uint32_t lanes) {
+  const Operation& operation = *instruction.operation;
   std::uint32_t known = kAllLanes;
   for (const std::uint32_t number : instruction.from) known &= registers_.file[number].defined;
-  if (instruction.demands && (known & lanes) != lanes) Fail(place, "a value was never written");
+  if (operation.demands && (known & lanes) != lanes) Fail(place, "a value was never written");
   for (const std::uint32_t number : instruction.to) {
     std::uint32_t& defined = registers_.file[number].defined;
-    defined = (defined & ~lanes) | (instruction.demands ? lanes : known & lanes);
+    defined = (defined & ~lanes) | (operation.demands ? lanes : known & lanes);
   }
-  if (instruction.is_memory) counts_.sectors += SectorsOf(instruction, lanes);
+  if (operation.is_memory) counts_.sectors += SectorsOf(instruction, lanes);
   try {
-    instruction.run(instruction, registers_, lanes);
+    operation.run(instruction, registers_, lanes);
   } catch (const Fault& fault) {
     Fail(place, fault.what());
   }
@@ -221,20 +222,21 @@ bool Warp::Arrive(const Instruction& instruction, std::uint32_t lanes, std::uint
 
 bool Warp::Step(std::uint32_t group, std::uint32_t& place) {
   const Instruction& instruction = kernel_.code.at(place);
+  const ptx::Step step = instruction.operation->step;
   ++counts_.instructions;
   const std::uint32_t lanes = LanesOf(instruction, group, place);
   const std::uint32_t others = group & ~lanes;
-  if (instruction.step == ptx::Step::kPlain) {
+  if (step == ptx::Step::kPlain) {
     if (lanes != 0) Plain(instruction, place, lanes);
     ++place;
     return true;
   }
-  if (lanes == 0 || (instruction.step == ptx::Step::kBranch && others == 0)) {
+  if (lanes == 0 || (step == ptx::Step::kBranch && others == 0)) {
     place = lanes == 0 ? place + 1 : instruction.target;
     return true;
   }
   SetPlaces(others, place + 1);
-  switch (instruction.step) {
+  switch (step) {
     case ptx::Step::kBranch: SetPlaces(lanes, instruction.target); return false;
     case ptx::Step::kReturn: returned_ |= lanes; return false;
     case ptx::Step::kBarrier:

@@ -9,13 +9,6 @@
 
 namespace ptx {
 
-struct Operation {
-  void (*run)(const Instruction& instruction, Registers& registers, std::uint32_t lanes) = nullptr;
-  Step step = Step::kPlain;
-  bool demands = false;
-  bool is_memory = false;
-};
-
 // `name` without ".global" and ".uni". Fault for what is not known.
 const Operation& FindOperation(const std::string& name);
 

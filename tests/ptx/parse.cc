@@ -104,11 +104,7 @@ class KernelReader {
     }
     const auto space = text.find_first_of(" \t");
     string name = Without(Without(string(text.substr(0, space)), ".global"), ".uni");
-    const Operation& operation = FindOperation(name);
-    instruction.run = operation.run;
-    instruction.step = operation.step;
-    instruction.demands = operation.demands;
-    instruction.is_memory = operation.is_memory;
+    instruction.operation = &FindOperation(name);
     if (space != string_view::npos) Read(instruction, name, Operands(text.substr(space)));
     kernel_.code.push_back(std::move(instruction));
   }
@@ -129,11 +125,11 @@ class KernelReader {
       branches_.emplace_back(kernel_.code.size(), operands[0]);
       return;
     }
-    if (instruction.step == Step::kCollective) {
+    if (instruction.operation->step == Step::kCollective) {
       instruction.member_mask = NumberOf(operands.back());
       operands.pop_back();
     }
-    if (instruction.step == Step::kBarrier) {
+    if (instruction.operation->step == Step::kBarrier) {
       // One barrier a block, which all of its threads come to.
       if (operands != std::vector<string>{"0"}) NotUnderstood(instruction);
       operands.clear();
@@ -141,7 +137,7 @@ class KernelReader {
     std::size_t results = HasNoResult(name) ? 0 : 1;
     if (instruction.text.find('|') != string::npos) {
       // "to|predicate" of a shuffle.
-      if (instruction.step != Step::kCollective) NotUnderstood(instruction);
+      if (instruction.operation->step != Step::kCollective) NotUnderstood(instruction);
       results = 2;
     }
     for (std::size_t k = 0; k < operands.size(); ++k) {

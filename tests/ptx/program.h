@@ -42,14 +42,21 @@ enum class Step {
   kBarrier,     // Waits for all lanes of the block.
 };
 
-struct Instruction {
-  // What it does in the lanes of a mask. Null for what the machine itself does.
+struct Instruction;
+
+// What an instruction of this name does.
+struct Operation {
+  // In the lanes of a mask. Null for what the machine itself does.
   void (*run)(const Instruction& instruction, Registers& registers, std::uint32_t lanes) = nullptr;
   Step step = Step::kPlain;
   // Whether all that it reads must have been written: it reads or writes memory, or lanes of
   // others.
   bool demands = false;
-  bool is_memory = false;           // Reads or writes memory that is not shared.
+  bool is_memory = false;  // Reads or writes memory that is not shared.
+};
+
+struct Instruction {
+  const Operation* operation = nullptr;
   std::vector<std::uint32_t> to;    // Numbers of registers.
   std::vector<std::uint32_t> from;  // The same; of memory the address comes first.
   std::int64_t offset = 0;          // Added to the address.
