@@ -83,6 +83,14 @@ class ReceiverCudaTest : public ::testing::Test {
     }
   }
 
+  // An update to the newest version, ready to be applied.
+  static Status Prepare(Receiver& receiver, const std::string& session) {
+    PrepareRequest request;
+    request.session = session;
+    SEGUE_RETURN_IF_ERROR(receiver.Prepare(request));
+    return receiver.WaitPrepared();
+  }
+
   static Result<UpdateReport> UpdateTo(Receiver& receiver, std::uint64_t version) {
     PrepareRequest request;
     request.session = "to " + std::to_string(version);
@@ -142,7 +150,7 @@ TEST_F(ReceiverCudaTest, ATransposedTensorIsUpdatedInItsPlace) {
   const DeviceBytes live(fake_.driver, transposed(base));
   for (BoundTensor& tensor : model.tensors) {
     if (tensor.name != "a.weight") continue;
-    tensor.data = reinterpret_cast<std::byte*>(live.address());
+    tensor.data = live.data();
     tensor.view = TransposedView(300, 1000, 2);
   }
   const auto receiver = Must(Receiver::Open(Options(), std::move(model)));
@@ -233,10 +241,7 @@ TEST_F(ReceiverCudaTest, WhatFailsBeforeTheFirstStoreLeavesItPrepared) {
   };
   const auto receiver = Must(Receiver::Open(Options(), std::move(model)));
   const int open = closed;
-  PrepareRequest request;
-  request.session = "a";
-  ASSERT_TRUE(receiver->Prepare(request).ok());
-  ASSERT_TRUE(receiver->WaitPrepared().ok());
+  ASSERT_TRUE(Prepare(*receiver, "a").ok());
   for (const std::string symbol :
        {"cuCtxPushCurrent_v2", "cuCtxSynchronize", "cuMemAlloc_v2", "a capture"}) {
     SCOPED_TRACE(symbol);
@@ -261,10 +266,7 @@ TEST_F(ReceiverCudaTest, StatusAnswersWhileADeviceTakesItsTimeToGiveMemoryBack) 
   BoundModel model = Bind();
   model.device_options.keep_slots = false;
   const auto receiver = Must(Receiver::Open(Options(), std::move(model)));
-  PrepareRequest request;
-  request.session = "a";
-  ASSERT_TRUE(receiver->Prepare(request).ok());
-  ASSERT_TRUE(receiver->WaitPrepared().ok());
+  ASSERT_TRUE(Prepare(*receiver, "a").ok());
   ASSERT_TRUE(receiver->Apply("a").ok());
   const auto state_meanwhile = [&](const std::function<Status()>& call) {
     std::future<ReceiverState> state;
@@ -280,13 +282,9 @@ TEST_F(ReceiverCudaTest, StatusAnswersWhileADeviceTakesItsTimeToGiveMemoryBack) 
   };
   EXPECT_EQ(state_meanwhile([&] { return receiver->Resume("a"); }), ReceiverState::kResuming);
   Advance(2);
-  request.session = "b";
-  ASSERT_TRUE(receiver->Prepare(request).ok());
-  ASSERT_TRUE(receiver->WaitPrepared().ok());
+  ASSERT_TRUE(Prepare(*receiver, "b").ok());
   EXPECT_EQ(state_meanwhile([&] { return receiver->Abort("b"); }), ReceiverState::kAborted);
-  request.session = "c";
-  ASSERT_TRUE(receiver->Prepare(request).ok());
-  ASSERT_TRUE(receiver->WaitPrepared().ok());
+  ASSERT_TRUE(Prepare(*receiver, "c").ok());
   ASSERT_TRUE(receiver->Apply("c").ok());
   ASSERT_TRUE(receiver->Resume("c").ok());
   ExpectLive(2);
@@ -343,10 +341,7 @@ TEST_F(ReceiverCudaTest, StatusAnswersWhileTheNextUpdateWaitsForMemoryOfTheOneBe
 TEST_F(ReceiverCudaTest, NothingIsStagedWhileMemoryIsGivenBack) {
   Advance(1);
   const auto receiver = Must(Receiver::Open(Options(), Bind()));
-  PrepareRequest request;
-  request.session = "a";
-  ASSERT_TRUE(receiver->Prepare(request).ok());
-  ASSERT_TRUE(receiver->WaitPrepared().ok());
+  ASSERT_TRUE(Prepare(*receiver, "a").ok());
   std::future<Status> begun;
   std::uint64_t held = 0;
   auto ask = [&] {

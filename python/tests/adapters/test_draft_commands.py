@@ -12,7 +12,7 @@ import model_families as families
 import pytest
 import engine_stubs as stubs
 import torch
-from engine_support import Run, module_of
+from engine_support import Run, Source, module_of
 from http_support import serving
 
 import segue
@@ -236,15 +236,6 @@ class Client:
             if name not in missing:
                 setattr(self, name, getattr(worker, name))
         self.finish_weight_update = lambda weight_version=None: worker.finish_weight_update()
-
-
-class Source:
-    def __init__(self, tensors):
-        self.tensors, self.passes = tensors, 0
-
-    def iter_full(self):
-        self.passes += 1
-        yield from self.tensors.items()
 
 
 def trainer_of(models, client, rank=0):

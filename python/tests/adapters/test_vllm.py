@@ -8,7 +8,7 @@ import types
 import model_families as families
 import pytest
 import engine_stubs as stubs
-from engine_support import Run, module_of
+from engine_support import Run, Source, module_of
 from http_support import serving
 
 import segue
@@ -142,15 +142,6 @@ class Client:
                 getattr(worker, name)(*(() if name == "finish_weight_update" else arguments))
 
         return call
-
-
-class Source:
-    def __init__(self, tensors):
-        self.tensors, self.passes = tensors, 0
-
-    def iter_full(self):
-        self.passes += 1
-        yield from self.tensors.items()
 
 
 def test_a_trainer_sends_weights(vllm, tmp_path):

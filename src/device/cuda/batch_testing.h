@@ -124,4 +124,11 @@ inline Status UpdateOnce(const DriverPointer& driver, std::span<const ChunkWork>
   return {};
 }
 
+// Room for what is found of each chunk, which `work` then refers to; a move keeps it in its place.
+inline std::vector<PartSums> PartsOf(std::vector<ChunkWork>& work) {
+  std::vector<PartSums> parts(work.size());
+  for (std::size_t i = 0; i < work.size(); ++i) work[i].part = &parts[i];
+  return parts;
+}
+
 }  // namespace segue::cuda

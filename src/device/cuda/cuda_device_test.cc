@@ -40,8 +40,7 @@ struct Verdict {
 
 Verdict PreflightOn(Device& device, std::vector<ChunkWork> work) {
   Verdict verdict;
-  verdict.parts.resize(work.size());
-  for (std::size_t i = 0; i < work.size(); ++i) work[i].part = &verdict.parts[i];
+  verdict.parts = PartsOf(work);
   EXPECT_TRUE(device.Load(work).ok());
   verdict.fault = device.Preflight(work);
   return verdict;
@@ -77,7 +76,7 @@ TEST_F(CudaDeviceTest, PreflightsAndAppliesEveryEncoding) {
   const Batch batch(43);
   const DeviceBytes live(fake_.driver, batch.base);
   const auto device = MakeDevice(fake_.driver);
-  const auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
+  const auto work = batch.At(live.data());
   ASSERT_TRUE(device->Load(work).ok());
   const auto fault = device->Preflight(work);
   ASSERT_FALSE(fault.has_value()) << fault->index << fault->detail.ToString();
@@ -91,7 +90,7 @@ TEST_F(CudaDeviceTest, AppliesBehindWhatWasLaunchedBefore) {
   const Batch batch(7);
   const DeviceBytes live(fake_.driver, batch.base);
   const auto device = MakeDevice(fake_.driver);
-  const auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
+  const auto work = batch.At(live.data());
   ASSERT_TRUE(device->Load(work).ok());
   ASSERT_FALSE(device->Preflight(work).has_value());
   const InContext context(fake_.driver);
@@ -110,7 +109,7 @@ TEST_F(CudaDeviceTest, AppliesTheBeginningOfABatch) {
   const Batch batch(20);
   const DeviceBytes live(fake_.driver, batch.base);
   const auto device = MakeDevice(fake_.driver);
-  const auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
+  const auto work = batch.At(live.data());
   ASSERT_TRUE(device->Load(work).ok());
   ASSERT_FALSE(device->Preflight(work).has_value());
   ASSERT_FALSE(device->Apply(std::span(work).first(9)).has_value());
@@ -129,7 +128,7 @@ TEST_F(CudaDeviceTest, FindsAWrongBitAnywhereAsTheHostDoes) {
     bytes[changed] ^= std::byte{0x10};
     const DeviceBytes live(fake_.driver, bytes);
     const auto device = MakeDevice(fake_.driver);
-    const auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
+    const auto work = batch.At(live.data());
     const auto verdict = PreflightOn(*device, work);
     ASSERT_TRUE(verdict.fault.has_value());
     ExpectSame(verdict.fault, HostVerdict(batch, bytes));
@@ -143,7 +142,7 @@ TEST_F(CudaDeviceTest, FindsAPayloadThatLies) {
     batch.work[i].after.lane[1] ^= 1;
     const DeviceBytes live(fake_.driver, batch.base);
     const auto device = MakeDevice(fake_.driver);
-    const auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
+    const auto work = batch.At(live.data());
     ExpectSame(PreflightOn(*device, work).fault, HostVerdict(batch, batch.base));
     EXPECT_EQ(live.Read(), batch.base);
   }
@@ -155,7 +154,7 @@ TEST_F(CudaDeviceTest, FindsStreamsThatDoNotDecode) {
     batch.work[i].dense = batch.work[i].dense.first(batch.work[i].dense.size() - 1);
     const DeviceBytes live(fake_.driver, batch.base);
     const auto device = MakeDevice(fake_.driver);
-    const auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
+    const auto work = batch.At(live.data());
     const auto verdict = PreflightOn(*device, work);
     ExpectSame(verdict.fault, HostVerdict(batch, batch.base));
     EXPECT_FALSE(verdict.fault->detail.ok());
@@ -186,7 +185,7 @@ TEST_F(CudaDeviceTest, PartsUnderViewsHaveTheHostsSums) {
 
   const DeviceBytes live(fake_.driver, batch.base);
   const auto device = MakeDevice(fake_.driver);
-  auto work = at(reinterpret_cast<std::byte*>(live.address()));
+  auto work = at(live.data());
   Verdict found = PreflightOn(*device, work);
   ASSERT_FALSE(found.fault.has_value());
   for (std::size_t i = 0; i < work.size(); ++i) {
@@ -216,7 +215,7 @@ TEST_F(CudaDeviceTest, GroupsTakeTurnsInTheSlots) {
   for (std::size_t i = 0; i < work.size(); ++i) {
     work[i].encoding = DeviceEncoding::kRaw;
     work[i].key = {kTensor, i * kLarge / kDigestBlockSize};
-    work[i].live = reinterpret_cast<std::byte*>(live.address()) + i * kLarge;
+    work[i].live = live.data() + i * kLarge;
     work[i].size = kLarge;
     work[i].dense = ByteSpan(target).subspan(i * kLarge, kLarge);
     work[i].before = DigestBytes(kTensor, i * kLarge, ByteSpan(base).subspan(i * kLarge, kLarge));
@@ -264,7 +263,7 @@ TEST_F(CudaDeviceTest, NothingRunsBehindAGroupThatDoesNotDecode) {
   std::vector<std::size_t> items;
   for (std::size_t i = 0; i < work.size(); ++i) {
     work[i].encoding = DeviceEncoding::kRaw;
-    work[i].live = reinterpret_cast<std::byte*>(live.address());
+    work[i].live = live.data();
     work[i].size = kLarge;
     work[i].dense = bytes;
     items.push_back(i);
@@ -288,9 +287,8 @@ TEST_F(CudaDeviceTest, ScansAndWritesWholeChunksAndParts) {
   const Batch batch(14);
   const DeviceBytes live(fake_.driver, batch.base);
   const auto device = MakeDevice(fake_.driver);
-  auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
-  std::vector<PartSums> parts(work.size());
-  for (std::size_t i = 0; i < work.size(); ++i) work[i].part = &parts[i];
+  auto work = batch.At(live.data());
+  auto parts = PartsOf(work);
   ASSERT_TRUE(device->Scan(work).ok());
   for (std::size_t i = 0; i < work.size(); ++i) EXPECT_EQ(parts[i].before, work[i].before);
 
@@ -307,15 +305,14 @@ TEST_F(CudaDeviceTest, ScansTakeNoMemoryOnceTheFirstHasRun) {
   const Batch batch(4);
   const DeviceBytes live(fake_.driver, batch.base);
   const auto device = MakeDevice(fake_.driver);
-  auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
+  auto work = batch.At(live.data());
   const std::uint64_t count = batch.base.size() / kWidth;
   const ViewMap map = Must(
       ViewMap::Make(ColumnSlice(count / 64, 64, 10, 40, kWidth), count, kWidth, count * kWidth));
-  std::vector<PartSums> parts(work.size());
+  auto parts = PartsOf(work);
   for (std::size_t i = 0; i < work.size(); ++i) {
-    work[i].part = &parts[i];
     work[i].view = i % 2 == 0 ? &map : nullptr;
-    if (work[i].view != nullptr) work[i].live = reinterpret_cast<std::byte*>(live.address());
+    if (work[i].view != nullptr) work[i].live = live.data();
   }
   ASSERT_TRUE(device->Scan(work).ok());
   for (const char* symbol : {"cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc"}) {
@@ -334,7 +331,7 @@ TEST_F(CudaDeviceTest, NothingButTheApplyGoesBeforeTheEngine) {
     live.Write(batch.base);
     const auto device = Must(MakeCudaDevice(fake_.driver, {.threads = 2, .decoder = decoder}));
     device->Reserve(kChunkSize);
-    const auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
+    const auto work = batch.At(live.data());
     const SegueFakeCounts before = fake_.Count();
     ASSERT_TRUE(device->Load(work).ok());
     ASSERT_FALSE(device->Preflight(work).has_value());
@@ -353,9 +350,8 @@ TEST_F(CudaDeviceTest, WorksBesideACaptureUpToTheApply) {
   const Batch batch(14);
   const DeviceBytes live(fake_.driver, batch.base);
   const auto device = MakeDevice(fake_.driver);
-  auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
-  std::vector<PartSums> parts(work.size());
-  for (std::size_t i = 0; i < work.size(); ++i) work[i].part = &parts[i];
+  auto work = batch.At(live.data());
+  auto parts = PartsOf(work);
   fake_.Capture(true);
   EXPECT_TRUE(device->Scan(work).ok());
   ASSERT_TRUE(device->Load(work).ok());
@@ -375,10 +371,9 @@ TEST_F(CudaDeviceTest, ScansRunBesideAnUpdate) {
   const Batch batch(14);
   const DeviceBytes live(fake_.driver, batch.base);
   const auto device = MakeDevice(fake_.driver);
-  const auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
-  std::vector<PartSums> parts(work.size());
+  const auto work = batch.At(live.data());
   auto scanned = work;
-  for (std::size_t i = 0; i < work.size(); ++i) scanned[i].part = &parts[i];
+  auto parts = PartsOf(scanned);
   ASSERT_TRUE(device->Load(work).ok());
   std::future<Status> scan;
   auto begin = [&] {
@@ -415,7 +410,7 @@ TEST_F(CudaDeviceTest, UnloadForgetsTheBatchAndReleaseGivesItsMemoryBack) {
   const Batch batch(40);
   const DeviceBytes live(fake_.driver, batch.base);
   const auto device = MakeDevice(fake_.driver);
-  const auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
+  const auto work = batch.At(live.data());
   ASSERT_TRUE(device->Load(work).ok());
   const std::uint64_t loaded = fake_.Count().device_bytes;
   device->Unload();
@@ -432,7 +427,7 @@ TEST_F(CudaDeviceTest, MemoryDoesNotGrowOverUpdates) {
   const Batch batch(40);
   const DeviceBytes live(fake_.driver, batch.base);
   const auto device = MakeDevice(fake_.driver);
-  const auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
+  const auto work = batch.At(live.data());
   ASSERT_TRUE(device->Load(work).ok());
   const std::uint64_t first = fake_.Count().device_bytes;
   for (int i = 0; i < 200; ++i) ASSERT_TRUE(device->Load(work).ok());
@@ -454,7 +449,7 @@ TEST_F(CudaDeviceTest, SurvivesEveryFailingCall) {
           std::pair{1u, CUDA_ERROR_LAUNCH_FAILED}, std::pair{4u, CUDA_ERROR_LAUNCH_FAILED}}) {
       SCOPED_TRACE(std::string(symbol) + " " + std::to_string(skip));
       const DeviceBytes live(fake_.driver, batch.base);
-      const auto work = batch.At(reinterpret_cast<std::byte*>(live.address()));
+      const auto work = batch.At(live.data());
       fake_.Fail(symbol, skip, error);
       bool applying = false;
       const Status status = UpdateOnce(fake_.driver, work, applying);

@@ -92,7 +92,7 @@ class GroupSlotsTest : public ::testing::Test {
     std::vector<PartSums> parts;
     std::vector<PartSums> scanned;
     const auto host_work = At(host_live.data(), view, host_parts);
-    auto* const address = reinterpret_cast<std::byte*>(live.address());
+    auto* const address = live.data();
     const auto work = At(address, view, parts);
     ASSERT_TRUE(host->Load(host_work).ok() && device->Load(work).ok());
     ASSERT_FALSE(host->Preflight(host_work).has_value());

@@ -35,7 +35,7 @@ TEST(KernelSetTest, ScansEveryRow) {
     std::vector<DenseRow> rows(count);
     for (DenseRow& row : rows) {
       row = {};
-      row.place.live = reinterpret_cast<std::byte*>(live.address());
+      row.place.live = live.data();
       row.place.size = bytes.size();
       row.place.width = 1;
       for (unsigned lane = 0; lane < 2; ++lane) row.place.tensor_key[lane] = Mix64(lane);

@@ -29,7 +29,7 @@ class StagingMemoryTest : public ::testing::Test {
     device->Reserve(kChunkSize);
     return device;
   }
-  std::vector<ChunkWork> Work() { return batch_.At(reinterpret_cast<std::byte*>(live_.address())); }
+  std::vector<ChunkWork> Work() { return batch_.At(live_.data()); }
   void ExpectUpdates(Accelerator& device) {
     live_.Write(batch_.base);
     const auto work = Work();
@@ -176,8 +176,7 @@ TEST_F(StagingMemoryTest, ReleaseGivesAllBackUnlessABatchIsLoaded) {
   const auto device = MakeDevice({.threads = 2});
   const SegueFakeCounts before = fake_.Count();
   auto work = Work();
-  std::vector<PartSums> parts(work.size());
-  for (std::size_t i = 0; i < work.size(); ++i) work[i].part = &parts[i];
+  auto parts = PartsOf(work);
   ASSERT_TRUE(device->Scan(work).ok());
   ASSERT_TRUE(device->Load(work).ok());
   device->ReleaseStaging();
@@ -224,8 +223,7 @@ TEST_F(StagingMemoryTest, AScanCannotTakeTheBudgetOfTheApplysSlots) {
   ASSERT_TRUE(device->Load(work).ok());
   ASSERT_FALSE(device->Preflight(work).has_value());
   auto scanned = Work();
-  std::vector<PartSums> parts(scanned.size());
-  for (std::size_t i = 0; i < scanned.size(); ++i) scanned[i].part = &parts[i];
+  auto parts = PartsOf(scanned);
   EXPECT_EQ(device->Scan(scanned).code(), StatusCode::kResourceExhausted);
   ASSERT_FALSE(device->Apply(work).has_value());
   EXPECT_EQ(live_.Read(), batch_.target);

@@ -138,6 +138,7 @@ class DeviceBytes {
     EXPECT_EQ(driver.cuStreamSynchronize(stream_.get()), CUDA_SUCCESS);
   }
   CUdeviceptr address() const { return buffer_.address(); }
+  std::byte* data() const { return reinterpret_cast<std::byte*>(address()); }
   ByteVector Read() const {
     const ContextScope scope(*context_);
     ByteVector bytes(buffer_.size);
