@@ -12,6 +12,7 @@ from segue import _core
 from segue import options as checked
 from segue._core import PublishReport
 from segue.errors import InvalidArgumentError
+from segue.standing import standing
 from segue.tensors import (Described, Module, Tensors, TensorSpec, describe_all, describe_anywhere,
                            pairs_of)
 
@@ -271,18 +272,13 @@ class Publisher:
 
     def __repr__(self) -> str:
         """Whose versions it makes and which one its baseline is; never raises."""
-        core = getattr(self, "_core", None)
-        if core is None or self._closed:
-            return f"<segue.Publisher of {getattr(self, '_name', 'nothing')}, " + (
-                "not open>" if core is None else "closed>")
-        try:
-            version, size = core.version(), core.baseline_bytes()
-        except Exception as error:  # Another process's.
-            told = f"cannot be asked ({type(error).__name__})"
-        else:
-            told = f"baseline of {size} bytes, " + (
-                "of no version yet" if version is None else f"version {version}")
-        return f"<segue.Publisher of {self._name}, {told}>"
+        return standing(self, getattr(self, "_name", "nothing"), self._standing)
+
+    @staticmethod
+    def _standing(core: _core.Publisher) -> str:
+        version = core.version()
+        held = "of no version yet" if version is None else f"version {version}"
+        return f"baseline of {core.baseline_bytes()} bytes, {held}"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Publisher cannot be pickled: open one in each process")

@@ -19,6 +19,7 @@ from typing import Any, NoReturn, TypeVar
 from segue import _core
 from segue import options as checked
 from segue.errors import InvalidArgumentError
+from segue.standing import standing
 
 _open: "weakref.WeakSet[UpdateSteps]" = weakref.WeakSet()
 Self = TypeVar("Self", bound="UpdateSteps")
@@ -147,17 +148,7 @@ class UpdateSteps:
 
     def __repr__(self) -> str:
         """What it is and where it stands; opens nothing and never raises."""
-        core = getattr(self, "_core", None)
-        if getattr(self, "_closed", False):
-            told = "closed"
-        elif core is None:
-            told = "not open"
-        else:
-            try:
-                told = self._standing(core.status())
-            except Exception as error:  # Closed meanwhile, or another process's.
-                told = f"cannot be asked ({type(error).__name__})"
-        return f"<segue.{type(self).__name__} of {self._called()}, {told}>"
+        return standing(self, self._called(), lambda core: self._standing(core.status()))
 
     def _called(self) -> str:
         """What is moved, for repr(), also of one that could not be made."""
