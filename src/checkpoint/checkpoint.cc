@@ -17,17 +17,6 @@ namespace {
 
 constexpr std::size_t kNamesShownMax = 100;
 
-std::string JoinNames(const std::vector<std::string>& names) {
-  std::string text;
-  for (std::size_t i = 0; i < names.size() && i < kNamesShownMax; ++i) {
-    text += (i == 0 ? "" : ", ") + Quoted(names[i]);
-  }
-  if (names.size() > kNamesShownMax) {
-    text += " and " + std::to_string(names.size() - kNamesShownMax) + " more";
-  }
-  return text;
-}
-
 // Names that end in ".safetensors" and are not hidden; `names` is a directory's listing.
 std::vector<std::string> ShardCandidates(const std::vector<std::string>& names) {
   std::vector<std::string> candidates;
@@ -65,11 +54,12 @@ Result<std::string> SoleShard(const std::string& directory, const std::vector<st
   }
   if (std::all_of(candidates.begin(), candidates.end(), LooksLikePart)) {
     return NotFound(Quoted(directory) + ": " + kIndexFileName + " is missing, found parts of a " +
-                    "split checkpoint: " + JoinNames(candidates));
+                    "split checkpoint: " + QuotedNames(candidates, kNamesShownMax));
   }
   if (candidates.size() > 1) {
-    return InvalidArgument(Quoted(directory) + ": ambiguous without " + kIndexFileName +
-                           ", any of these could be the checkpoint: " + JoinNames(candidates));
+    return InvalidArgument(
+        Quoted(directory) + ": ambiguous without " + kIndexFileName +
+        ", any of these could be the checkpoint: " + QuotedNames(candidates, kNamesShownMax));
   }
   SEGUE_RETURN_IF_ERROR(CheckShardName(candidates[0]).WithContext(Quoted(directory)));
   return candidates[0];
@@ -91,9 +81,9 @@ Status CheckShardsPresent(const std::string& directory, const std::vector<std::s
   std::string message = Quoted(directory) + ": the checkpoint is incomplete";
   if (!missing.empty()) {
     message += ", " + std::to_string(missing.size()) + " of " + std::to_string(shards.size()) +
-               " shards missing: " + JoinNames(missing);
+               " shards missing: " + QuotedNames(missing, kNamesShownMax);
   }
-  if (!empty.empty()) message += ", shards of 0 bytes: " + JoinNames(empty);
+  if (!empty.empty()) message += ", shards of 0 bytes: " + QuotedNames(empty, kNamesShownMax);
   return missing.empty() ? Corruption(message) : NotFound(message);
 }
 
@@ -107,7 +97,7 @@ std::string StrayWarning(const std::string& directory, const std::vector<std::st
   if (strays.empty()) return "";
   return Quoted(directory) + ": ignored " + std::to_string(strays.size()) +
          (strays.size() == 1 ? " file" : " files") +
-         " that the index does not name: " + JoinNames(strays);
+         " that the index does not name: " + QuotedNames(strays, kNamesShownMax);
 }
 
 // Maps and parses the shard whose name and path are set.

@@ -69,4 +69,15 @@ std::string Quoted(std::string_view name) {
   return text;
 }
 
+std::string QuotedNames(std::span<const std::string> names, std::size_t shown_max) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size() && i < shown_max; ++i) {
+    text += (i == 0 ? "" : ", ") + Quoted(names[i]);
+  }
+  if (names.size() > shown_max) {
+    text += " and " + std::to_string(names.size() - shown_max) + " more";
+  }
+  return text;
+}
+
 }  // namespace segue

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,5 +32,7 @@ std::string DescribeTensor(const TensorSpec& spec);
 // A name from outside as messages show it: in single quotes, control characters as \xNN, long ones
 // cut at 200 bytes with their size behind. Keeps a hostile name from forging log lines.
 std::string Quoted(std::string_view name);
+// Several of them, at most `shown_max`: "'a', 'b' and 3 more".
+std::string QuotedNames(std::span<const std::string> names, std::size_t shown_max);
 
 }  // namespace segue

@@ -56,6 +56,13 @@ TEST(TensorTest, Descriptions) {
   EXPECT_EQ(DescribeTensor({"w", Dtype::kF32, {}}), "F32 []");
 }
 
+TEST(TensorTest, QuotedNamesAreCutToSoMany) {
+  const std::vector<std::string> names = {"a", "b\n", "c"};
+  EXPECT_EQ(QuotedNames({}, 2), "");
+  EXPECT_EQ(QuotedNames(names, 3), "'a', 'b\\x0a', 'c'");
+  EXPECT_EQ(QuotedNames(names, 2), "'a', 'b\\x0a' and 1 more");
+}
+
 TEST(TensorTest, QuotedShowsControlCharactersAndCutsLongNames) {
   EXPECT_EQ(Quoted("a.b"), "'a.b'");
   EXPECT_EQ(Quoted(std::string_view("x\0y\nz\x7f", 6)), "'x\\x00y\\x0az\\x7f'");

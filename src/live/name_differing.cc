@@ -107,14 +107,9 @@ std::string Count(std::size_t count, const std::string& of) {
 }
 
 std::string Names(const Plan& plan, const std::vector<std::uint32_t>& tensors) {
-  std::string names;
-  for (std::size_t i = 0; i < std::min(tensors.size(), kNamedMax); ++i) {
-    names += (i == 0 ? "'" : ", '") + plan.tensors()[tensors[i]].spec.name + "'";
-  }
-  if (tensors.size() > kNamedMax) {
-    names += " and " + std::to_string(tensors.size() - kNamedMax) + " more";
-  }
-  return names;
+  std::vector<std::string> names;
+  for (const std::uint32_t tensor : tensors) names.push_back(plan.tensors()[tensor].spec.name);
+  return QuotedNames(names, kNamedMax);
 }
 
 std::string Describe(const Plan& plan, const Comparison& found) {

@@ -250,10 +250,18 @@ Status ReceiverCore::Clear() {
   return {};
 }
 
-Status ReceiverCore::Update(const EngineRequest& request, const ApplyChoices& choices) {
+Status ReceiverCore::Update(const EngineRequest& request, const ApplyChoices& choices,
+                            const std::stop_token& stop) {
   SEGUE_RETURN_IF_ERROR(engine_.steps().Check(choices));
   SEGUE_RETURN_IF_ERROR(Prepare(request));
-  SEGUE_RETURN_IF_ERROR(WaitPrepared());
+  {
+    const std::stop_callback give_up(stop, [this, &request] {
+      const std::lock_guard lock(mutex_);
+      const bool is_own = session_ == request.session && state_ == ReceiverState::kPreparing;
+      if (is_own) StopPreparing();
+    });
+    SEGUE_RETURN_IF_ERROR(WaitPrepared());
+  }
   SEGUE_RETURN_IF_ERROR(Apply(request.session, choices));
   return Resume(request.session, /*keep_pause=*/false);
 }
@@ -330,17 +338,7 @@ Status ReceiverCore::Take(const FollowRequest& request, const std::stop_token& s
     update.lineages[i].emplace();
     update.lineages[i]->target_version = request.targets[i];
   }
-  SEGUE_RETURN_IF_ERROR(Prepare(update));
-  {
-    const std::stop_callback give_up(stop, [this, &update] {
-      const std::lock_guard lock(mutex_);
-      const bool is_own = session_ == update.session && state_ == ReceiverState::kPreparing;
-      if (is_own) StopPreparing();
-    });
-    SEGUE_RETURN_IF_ERROR(WaitPrepared());
-  }
-  SEGUE_RETURN_IF_ERROR(Apply(update.session, {}));
-  return Resume(update.session, /*keep_pause=*/false);
+  return Update(update, {}, stop);
 }
 
 // What its scans find counts in every update.

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -45,7 +46,9 @@ class ReceiverCore : public Followed {
   Status Resume(const std::string& session, bool keep_pause) override;
   Status Abort(const std::string& session) override;
   Status Clear();
-  Status Update(const EngineRequest& request, const ApplyChoices& choices);
+  // Prepares, applies and resumes. A stop gives up the prepare.
+  Status Update(const EngineRequest& request, const ApplyChoices& choices,
+                const std::stop_token& stop = {});
   // Every lineage is asked.
   Status Rebuild(const EngineRequest& request);
   Status Release();
